@@ -1,0 +1,175 @@
+"""The few interfaces that every other file hangs on.
+
+Knows: what a target, a canvas, a noise source and a decoder promise each other, in shapes and units.
+Refuses to know: any model, any method, any file or configuration.
+
+Letters: ``B`` images in flight, ``W`` window, ``V`` codebook size, ``N`` tokens of an image, ``R`` rows per image
+(2 with guidance), ``d`` hidden width. A *law* is a normalised distribution over the codebook after guidance,
+temperature, top-k and top-p; *logits* are never called laws and laws never logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specbench.decoding.trace import Trace
+
+START = -1
+"""Stands in for "the last committed token" while a row has committed none: the canvas then reads the prompt."""
+
+
+class Grid(NamedTuple):
+    """Rows × columns × frames of image tokens, in raster order (frame, row, column)."""
+
+    rows: int
+    columns: int
+    frames: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of sampled image tokens ``N`` (structural tokens such as row ends are not counted)."""
+        return self.rows * self.columns * self.frames
+
+
+class Prompt(NamedTuple):
+    """A caption and the name that addresses its noise: the set's own id, or a hash of the text; never an index."""
+
+    id: str
+    text: str
+
+
+@dataclass
+class Forward:
+    """What one target pass returns.
+
+    ``logits`` [B, W, V], guided and unfiltered, float32 (float64 for a float64 target).
+    ``h`` [R, B, W, d], hidden states *before* the final norm (None where a target has none).
+    ``taps`` maps a layer index to [R, B, W, d].
+    """
+
+    logits: Tensor
+    h: Tensor | None = None
+    taps: dict[int, Tensor] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Canvas(Protocol):
+    """A batch of images in flight; every row has its own committed length.
+
+    Invariant: the cache holds every committed token except the last one, and ``forward``'s first token is that one
+    (:data:`START` while nothing is committed: that pass reads the prompt, counts as one pass, and its first
+    output is the law of position 0).
+    """
+
+    def forward(
+        self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()
+    ) -> Forward:
+        """Evaluate provisional ``tokens`` [B, W] int64 in one pass.
+
+        Column 0 is the last committed token, columns 1…W-1 are drafts for the next positions (a chain when
+        ``parents`` is None, else ``parents`` [B, W] int64 gives each node's parent column). Output column j is the
+        logits of the position *after* token j. Tokens at positions beyond N are ignored by the caller; the canvas
+        must accept any code there.
+        """
+        ...
+
+    def keep(self, n: Tensor) -> None:
+        """Commit ``n`` [B] int64 further positions: the cache now holds the first ``n`` tokens fed in the last
+        ``forward`` (0 leaves a row as it was before that pass). The token sampled last is fed by the next pass.
+        """
+        ...
+
+
+@runtime_checkable
+class Target(Protocol):
+    """The autoregressive model whose law must be preserved."""
+
+    grid: Grid
+    vocab: int
+    """Codebook size V: the alphabet that is sampled."""
+    codebook: Tensor | None
+    """Code vectors [V, e] float32, or None."""
+
+    def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> Canvas:
+        """Open a canvas for these prompts. ``guidance`` g mixes ``uncond + g·(cond - uncond)``; None or 1: off."""
+        ...
+
+    def pixels(self, tokens: Tensor) -> Tensor:
+        """Decode ``tokens`` [B, N] to uint8 pictures [B, 3, height, width]."""
+        ...
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings of codes: [...] int64 to [..., d]."""
+        ...
+
+    def norm(self, h: Tensor) -> Tensor:
+        """The frozen final norm, [..., d] to [..., d]."""
+        ...
+
+    def head(self, h: Tensor) -> Tensor:
+        """Normed hidden state [..., d] to logits [..., V]."""
+        ...
+
+
+class Key(NamedTuple):
+    """Where a random number is used: its role and the absolute positions it belongs to.
+
+    ``role`` is one of ``draft accept residual fill child``; ``position`` [B, L] int64. ``index`` numbers several
+    numbers of one role at one position (siblings). The noise object adds seed, sample, prompt id and the image's own
+    pass count.
+    """
+
+    role: str
+    position: Tensor
+    index: int = 0
+
+
+class Noise(Protocol):
+    """The only randomness of decoding. ``need`` [B, L] bool masks what is really read."""
+
+    def advance(self) -> None:
+        """Begin the next target pass. Called once before each pass by the loop."""
+        ...
+
+    def accept(self, prob: Tensor, key: Key, need: Tensor, lead: bool = False) -> Tensor:
+        """Independent coins: [B, L] probabilities to [B, L] bool. ``lead``: only the leading run of True is read."""
+        ...
+
+    def draw(self, law: Tensor, key: Key, need: Tensor) -> Tensor:
+        """Fresh draws from ``law`` [B, L, V] (one uniform each, inverse CDF) to [B, L] int64; unread outside need."""
+        ...
+
+    def coupled(self, law: Tensor, position: Tensor, need: Tensor) -> Tensor:
+        """Gumbel-max draws on the slots' own ``target`` rows, ``position`` [B, L]: no pass, no role in the key."""
+        ...
+
+
+@dataclass
+class Generation:
+    """What a decoder returns: ``tokens`` [B, N] int64 and the trace of how they came about."""
+
+    tokens: Tensor
+    trace: Trace
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A method with all its settings, ready to run on any target."""
+
+    lossless: bool
+
+    def decode(
+        self,
+        target: Target,
+        prompts: Sequence[Prompt | str],
+        seed: int = 0,
+        sample: int = 0,
+        noise: Noise | None = None,
+    ) -> Generation:
+        """Generate one image per prompt. ``noise`` replaces the seeded noise (the verifier enumerates through it)."""
+        ...
