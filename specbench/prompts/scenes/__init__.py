@@ -1,0 +1,1 @@
+"""The drawn world that mini is trained on and judged in."""
