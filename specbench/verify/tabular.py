@@ -1,0 +1,192 @@
+"""Targets small enough to know by heart: a seeded table with one law for every prefix.
+
+Knows: the exact law of plain AR on such a target, by enumeration, and its own reading of temperature, top-k and top-p
+(so that the production filters are not checked against themselves).
+Refuses to know: decoders and noise.
+
+The canvas caches the very tokens it was fed and looks laws up under them. A decoder that writes a cache row at the
+wrong place, forgets to feed a correction or does not roll back gets the law of another prefix: cache faults become
+distance.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specbench.decoding.interfaces import START, Forward, Grid, Prompt
+from specbench.verify.checks import PoisonRead
+
+if TYPE_CHECKING:
+    from specbench.decoding.laws import Sampling
+
+
+@dataclass
+class TabularTarget:
+    """A target of ``size`` tokens over ``vocab`` codes whose logits are ``sharpness`` × standard normal, float64.
+
+    The grid has two columns; with an odd ``size`` its last row is short (:class:`RaggedGrid`).
+    """
+
+    vocab: int = 3
+    size: int = 4
+    seed: int = 0
+    sharpness: float = 1.0
+    grid: Grid = field(init=False)
+    codebook: Tensor = field(init=False)
+    canvas: TabularCanvas | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        rows = -(-self.size // 2)
+        self.grid = RaggedGrid(rows, 2, size=self.size)
+        self.codebook = torch.randn(self.vocab, 2, generator=_generator(self.seed, "codebook"))
+        self._tables: dict[str, Tensor] = {}
+
+    def table(self, name: str) -> Tensor:
+        """Logits [contexts, V] of the prompt ``name`` ("" is the unconditional one), ordered by :meth:`context`."""
+        if name not in self._tables:
+            contexts = sum(self.vocab**length for length in range(self.size)) + 1
+            noise = torch.randn(
+                contexts, self.vocab, generator=_generator(self.seed, name), dtype=torch.float64
+            )
+            self._tables[name] = self.sharpness * noise
+        return self._tables[name]
+
+    def context(self, tokens: Tensor) -> Tensor:
+        """Number of the prefix ``tokens`` [..., n] int64: first by length, then as a number in base V."""
+        n = tokens.shape[-1]
+        place = self.vocab ** torch.arange(n - 1, -1, -1)
+        return (tokens * place).sum(-1) + sum(self.vocab**length for length in range(n))
+
+    def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> TabularCanvas:
+        """Open a canvas; the last one opened stays at :attr:`canvas` for the verifier to watch."""
+        names = sorted({prompt.id for prompt in prompts})
+        tables = torch.stack([self.guided(name, guidance) for name in names])
+        which = torch.tensor([names.index(prompt.id) for prompt in prompts])
+        self.canvas = TabularCanvas(self, tables, which)
+        return self.canvas
+
+    def guided(self, name: str, guidance: float | None) -> Tensor:
+        """Logits [contexts, V] ``uncond + g (cond - uncond)``."""
+        if guidance is None or guidance == 1:
+            return self.table(name)
+        return self.table("") + guidance * (self.table(name) - self.table(""))
+
+    def laws(self, prompt: Prompt, sampling: Sampling) -> NDArray[np.float64]:
+        """Law [contexts, V] after every prefix, computed here and not by production code."""
+        logits = self.guided(prompt.id, sampling.guidance).numpy()
+        return np.stack([reference_law(row, sampling) for row in logits])
+
+    def ar_law(self, prompt: Prompt, sampling: Sampling) -> NDArray[np.float64]:
+        """Law [V**N] of whole images under plain AR; an image is numbered in base V, first token first."""
+        laws = self.laws(prompt, sampling)
+        joint, start = np.ones(1), 0
+        for length in range(self.size):
+            step = laws[start : start + self.vocab**length]
+            joint, start = (joint[:, None] * step).ravel(), start + self.vocab**length
+        return joint
+
+    def pixels(self, tokens: Tensor) -> Tensor:
+        """One pixel per token, so that anything that wants a picture gets one."""
+        pixels = torch.zeros(len(tokens), 3, self.grid.rows, 2, dtype=torch.uint8)
+        pixels.flatten(2)[:, :, : self.size] = (tokens * 255 // self.vocab).to(torch.uint8)[:, None]
+        return pixels
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Code vectors [..., 2] (a table has no hidden states; this only has to have the right shape)."""
+        return self.codebook[tokens]
+
+    def norm(self, h: Tensor) -> Tensor:
+        """Identity."""
+        return h
+
+    def head(self, h: Tensor) -> Tensor:
+        """Similarity to each code [..., V]."""
+        return h @ self.codebook.T
+
+
+class TabularCanvas:
+    """Caches the tokens it was fed, [B, N] int64, and how many are valid, [B]."""
+
+    def __init__(self, target: TabularTarget, tables: Tensor, which: Tensor):
+        self.target, self.tables, self.which = target, tables, which
+        self.cache = torch.zeros(len(which), target.size, dtype=torch.int64)
+        self.committed = torch.zeros(len(which), dtype=torch.int64)
+        """Committed tokens per row, [B] int64: the cache holds all of them but the last."""
+        self._fed: Tensor | None = None
+
+    def forward(
+        self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()
+    ) -> Forward:
+        """Look up the logits [B, W, V] after each provisional token. Positions at or beyond N get the last table row."""
+        if parents is not None or taps:
+            raise NotImplementedError("a tabular target reads chains only")
+        target, size = self.target, self.target.size
+        position = self.committed[:, None] - 1 + torch.arange(tokens.shape[1])
+        live = (position >= 0) & (position < size) & (self.committed[:, None] < size)
+        if bool((live & ((tokens < 0) | (tokens >= target.vocab))).any()):
+            raise PoisonRead("a token that was never drawn was fed to the target")
+        if bool(((position < 0) & (tokens != START)).any()):
+            raise PoisonRead("the first pass must be fed START")
+        provisional = self.cache.clone()
+        row, column = live.nonzero(as_tuple=True)
+        provisional[row, position[row, column]] = tokens[row, column]
+        self._fed = provisional
+        return Forward(torch.stack([self._after(provisional, p) for p in position.unbind(1)], 1))
+
+    def _after(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Logits [B, V] of the position that follows ``position`` [B]."""
+        size, base = self.target.size, self.target.vocab
+        known = torch.arange(size) <= position[:, None]
+        code = torch.zeros(len(tokens), dtype=torch.int64)
+        for k in range(size):
+            code = torch.where(known[:, k], code * base + tokens[:, k] + 1, code)
+        # Σ (x_k + 1) V^(n-1-k) numbers prefixes by length, then by value: the order of TabularTarget.context
+        beyond = position + 1 >= size
+        return self.tables[self.which, torch.where(beyond, self.tables.shape[1] - 1, code)]
+
+    def keep(self, n: Tensor) -> None:
+        """Commit ``n`` [B] further positions and keep the tokens that were fed for them; forget the rest."""
+        assert self._fed is not None, "keep comes after forward"
+        self.committed = self.committed + n
+        held = torch.arange(self.target.size) < (self.committed - 1)[:, None]
+        self.cache = torch.where(held, self._fed, 0)
+
+
+class RaggedGrid(Grid):
+    """A grid whose last row may be short."""
+
+    def __new__(cls, rows: int, columns: int, frames: int = 1, size: int | None = None) -> RaggedGrid:
+        """``size`` tokens in rows of ``columns``."""
+        grid = super().__new__(cls, rows, columns, frames)
+        grid._size = rows * columns * frames if size is None else size
+        return grid
+
+    @property
+    def size(self) -> int:
+        """Number of sampled tokens N."""
+        return self._size
+
+
+def reference_law(logits: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:
+    """Temperature, then top-k, then top-p on one row of guided logits [V]; a plain second reading of the definition."""
+    scaled = logits / sampling.temperature
+    weight = np.exp(scaled - scaled.max())
+    if sampling.top_k is not None and sampling.top_k < len(weight):
+        weight[weight < np.sort(weight)[-sampling.top_k]] = 0
+    if sampling.top_p is not None and sampling.top_p < 1:
+        order = np.argsort(-weight, kind="stable")
+        before = np.cumsum(weight[order]) - weight[order]
+        weight[order[before >= sampling.top_p * weight.sum()]] = 0
+    return weight / weight.sum()
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
