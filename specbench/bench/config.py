@@ -1,0 +1,231 @@
+"""From ``key=value`` words to requests: what is to be measured, every value checked, and where it came from.
+
+Knows: Hydra's Compose API, the ranges of values, and which file or word each one came from.
+Refuses to know: torch, models, and whether anything was measured before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.bench import overrides as words
+from specbench.bench import paths, registry
+from specbench.errors import UsageError, unknown
+
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True)
+class PromptRequest:
+    """Which captions: a named set, a file, or one text."""
+
+    name: str
+    limit: int | None = None
+    samples: int = 1
+    path: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One cell as it was asked for: plain values, nothing loaded.
+
+    ``window`` is None where the method has none (AR). ``sampling`` has ``temperature top_k top_p guidance``;
+    ``settings`` are the method's parts; ``overridden`` the keys given on the command line.
+    """
+
+    model: str
+    protocol: str
+    method: str
+    lossless: bool
+    window: int | None
+    seed: int
+    device: str
+    dtype: str
+    batch: int
+    sampling: dict[str, Any]
+    settings: dict[str, Any]
+    prompts: PromptRequest
+    scorer: str = "auto"
+    overridden: tuple[str, ...] = ()
+
+    def identity(self) -> str:
+        """Two requests with the same identity ask for the same images."""
+        plain = asdict(self)
+        del plain["overridden"]
+        return json.dumps(plain, sort_keys=True)
+
+
+def compose(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> list[RunRequest]:
+    """Turn ``key=value`` words into requests, one per point of the sweep; points that ask for the same are folded.
+
+    Raises :class:`UsageError` for unknown keys and values (with the nearest name) and for values out of range.
+    """
+    registry.load_plugins(plugins)
+    requests: dict[str, RunRequest] = {}
+    with _hydra() as composed:
+        for point in words.combinations(words.parse(overrides)):
+            request = _request(composed(point), tuple(key for key, _ in point))
+            requests.setdefault(request.identity(), request)
+    return list(requests.values())
+
+
+def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> list[dict[str, Any]]:
+    """Each value of one cell and where it came from: ``[{"key", "value", "source"}]``.
+
+    Raises :class:`UsageError` as :func:`compose` does, and when the words describe more than one cell.
+    """
+    registry.load_plugins(plugins)
+    parsed = words.parse(overrides)
+    for override in parsed:
+        if len(override.values) > 1:
+            raise UsageError(f"explain takes one cell, and {override.key} has {len(override.values)} values")
+    with _hydra() as composed:
+        (point,) = words.combinations(parsed)
+        node = composed(point)
+    request = _request(node, tuple(key for key, _ in point))
+    model, method = registry.model(request.model), registry.method(request.method)
+    files = {
+        "model": model.source,
+        "sampling": f"{model.source}, protocol {request.protocol}",
+        "method": method.source,
+        "prompts": f"conf/prompts/{request.prompts.name}.yaml",
+        "scores": f"conf/scores/{request.scorer}.yaml",
+    }
+    shown = _flat(node, request)
+    rows = []
+    for key, value in shown.items():
+        source = "command line" if key in request.overridden else files.get(key.split(".")[0], "conf/config.yaml")
+        if key in words.GROUPS and key not in request.overridden:
+            source = "conf/config.yaml"
+        if key == "window" and key not in request.overridden:
+            source = method.source
+        rows.append({"key": key, "value": value, "source": source})
+    return rows
+
+
+def _flat(node: Mapping[str, Any], request: RunRequest) -> dict[str, Any]:
+    """The settable keys of a composed configuration, in the order people read them."""
+    flat: dict[str, Any] = {"model": request.model, "model.protocol": request.protocol, "method": request.method}
+    flat |= {f"method.{key}": value for key, value in request.settings.items()}
+    flat |= {"method.lossless": request.lossless, "window": request.window}
+    flat |= {f"sampling.{key}": value for key, value in request.sampling.items()}
+    flat |= {"prompts": node["prompts"]["name"]}
+    flat |= {f"prompts.{key}": node["prompts"][key] for key in ("limit", "samples", "path")}
+    flat |= {key: node[key] for key in ("prompt", "seed", "device", "dtype", "batch")}
+    return flat | {"scores": request.scorer}
+
+
+@contextmanager
+def _hydra() -> Iterator[Any]:
+    """Hydra's Compose API on ``conf/``: yields a function from a sweep point to a plain, resolved mapping."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    for group, name, node in registry.registered_nodes():
+        ConfigStore.instance().store(group=group, name=name, node=node, package=group)
+
+    def composed(point: words.Combination) -> dict[str, Any]:
+        typed = [(key, value) for key, value in point if key not in words.FREE_TEXT and _applies(key, point)]
+        node = hydra_compose("config", overrides=[f"{_location(key)}={value}" for key, value in typed])
+        for key in set(words.FREE_TEXT).intersection(dict(point)):
+            OmegaConf.update(node, key, dict(point)[key].replace("${", "\\${"))
+        protocol, known = node.model.protocol, list(node.model.protocols)
+        if protocol not in known:
+            raise unknown(f"protocol of {node.model.name}", str(protocol), known)
+        if OmegaConf.is_missing(node.prompts, "path"):
+            raise UsageError("prompts=file needs the file: prompts.path=my.txt")
+        plain = OmegaConf.to_container(node, resolve=True)
+        assert isinstance(plain, dict)
+        return {str(key): value for key, value in plain.items()}
+
+    with initialize_config_dir(config_dir=str(paths.conf()), version_base="1.3"):
+        yield composed
+
+
+def _location(key: str) -> str:
+    """``method.fill`` is short for the part inside the method's settings."""
+    return key.replace("method.", "method.settings.", 1) if key.startswith("method.") else key
+
+
+def _applies(key: str, point: words.Combination) -> bool:
+    """A method's setting is left out at the points of a sweep whose method does not have it (AR has no fill)."""
+    if not key.startswith("method."):
+        return True
+    name = dict(point).get("method")
+    return name is None or key in words.method_keys([name])
+
+
+def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
+    method, prompts = node["method"], node["prompts"]
+    window = method["window"] if node["window"] is None else node["window"]
+    dtype = node["dtype"]
+    if dtype not in DTYPES:
+        raise unknown("dtype", str(dtype), DTYPES)
+    if str(node["device"]).split(":")[0] not in ("cpu", "cuda"):
+        raise unknown("device", str(node["device"]), ("cpu", "cuda"))
+    return RunRequest(
+        model=node["model"]["name"],
+        protocol=node["model"]["protocol"],
+        method=method["name"],
+        lossless=method["lossless"],
+        window=None if method["window"] is None else _whole("window", window, 1),
+        seed=_whole("seed", node["seed"], 0),
+        device=str(node["device"]),
+        dtype=dtype,
+        batch=_whole("batch", node["batch"], 1),
+        sampling=_sampling(node["sampling"]),
+        settings=dict(method["settings"]),
+        prompts=_prompts(prompts, node["prompt"]),
+        scorer=node["scores"]["name"],
+        overridden=overridden,
+    )
+
+
+def _prompts(node: dict[str, Any], text: object) -> PromptRequest:
+    limit = None if node["limit"] is None else _whole("prompts.limit", node["limit"], 1)
+    samples = _whole("prompts.samples", node["samples"], 1)
+    if text is not None:
+        if not str(text).strip():
+            raise UsageError('the prompt is empty: give a caption, as in prompt="a blue star above a red ring"')
+        return PromptRequest("text", None, samples, None, str(text).strip())
+    if node["path"] is not None and node["name"] != "file":
+        raise UsageError(f"prompts.path belongs to prompts=file, not to prompts={node['name']}")
+    path = None if node["path"] is None else str(node["path"])
+    if path is not None and not Path(path).is_file():
+        raise UsageError(f"prompts.path: no file {path!r}")
+    return PromptRequest(node["name"], limit, samples, path)
+
+
+def _sampling(node: dict[str, Any]) -> dict[str, Any]:
+    top_k, top_p, guidance = node["top_k"], node["top_p"], node["guidance"]
+    return {
+        "temperature": _real("sampling.temperature", node["temperature"], 0.0, open_low=True),
+        "top_k": None if top_k is None else _whole("sampling.top_k", top_k, 1),
+        "top_p": None if top_p is None else _real("sampling.top_p", top_p, 0.0, 1.0, open_low=True),
+        "guidance": None if guidance is None else _real("sampling.guidance", guidance, 0.0),
+    }
+
+
+def _whole(key: str, value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{key} must be a whole number, not {value!r}")
+    if value < low:
+        raise UsageError(f"{key} must be at least {low}, not {value}")
+    return value
+
+
+def _real(key: str, value: object, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{key} must be a number, not {value!r}")
+    if not (low < value if open_low else low <= value) or not value <= high or value == float("inf"):
+        bound = f"{'above' if open_low else 'at least'} {low:g}" + (f" and at most {high:g}" if high < 1e9 else "")
+        raise UsageError(f"{key} must be {bound}, not {value:g}")
+    return float(value)

@@ -1,0 +1,43 @@
+"""Where the shipped configuration and the tracked results lie.
+
+Knows: an editable checkout keeps ``conf/`` and ``results/`` beside the package; a wheel carries ``conf/`` inside it.
+Refuses to know: what is in the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import SpecbenchError
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@cache
+def conf() -> Path:
+    """The folder of Hydra groups. The checkout wins over the wheel's copy, so that edits there are seen."""
+    checkout = (PACKAGE.parent / "pyproject.toml").is_file()
+    for folder in (PACKAGE.parent / "conf",) * checkout + (PACKAGE / "conf",):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise SpecbenchError("the configuration folder conf/ is missing from this installation: install specbench again")
+
+
+def baselines() -> Path:
+    """Where ``check`` keeps its baselines: ``results/baselines`` of the checkout, else of the current folder."""
+    beside = PACKAGE.parent / "results" / "baselines"
+    return beside if beside.is_dir() else Path("results") / "baselines"
+
+
+def group(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each choice of a Hydra group and its content, by name; a slash in a choice is a sub-folder."""
+    from omegaconf import OmegaConf
+
+    root = conf() / name
+    for file in sorted(root.rglob("*.yaml")):
+        node = OmegaConf.to_container(OmegaConf.load(file), throw_on_missing=False)
+        if isinstance(node, dict):
+            yield file.relative_to(root).with_suffix("").as_posix(), {str(k): v for k, v in node.items()}
