@@ -47,6 +47,8 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     unknown method 'sdc': did you mean 'scd'? (known: ar, scd, sjd)
     """
     known = sorted(choices)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
+    # Among the close ones a transposition comes first: 'sdc' is 'scd' mistyped, not 'sjd'.
+    near.sort(key=lambda other: sorted(other) != sorted(name))
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UsageError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(known)})")
