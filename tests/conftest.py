@@ -1,4 +1,7 @@
-"""What every test shares: the slow tier is left out unless a marker expression asks for it, and torch stays on one thread."""
+"""What every test shares.
+
+The slow tier is left out unless a marker expression asks for it, and torch stays on one thread.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,106 @@
+"""``specbench verify``: is the picture law still that of plain AR?
+
+Knows: which methods and kinds were asked for, and that one failed verdict fails the command.
+Refuses to know: how a law is enumerated or tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from specbench.cli import options as o
+from specbench.errors import UsageError
+
+
+def command(
+    overrides: o.Overrides = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Enumerate the production code (the default).")] = False,
+    statistical: Annotated[bool, typer.Option("--statistical", help="Real noise on a small transformer.")] = False,
+    mutants: Annotated[bool, typer.Option("--mutants", help="Plant known defects; every one must be caught.")] = False,
+    conformance: Annotated[bool, typer.Option("--conformance", help="What every method must promise.")] = False,
+    json: o.Json = False,
+    plugin: o.Plugin = None,
+    quiet: o.Quiet = False,
+) -> int:
+    """Prove or test that methods decode images from the law of plain AR.
+
+    Without arguments: every method, exact. Example: specbench verify method=scd,scd_gs --exact
+
+    Lossy methods get their measured distance instead of a verdict. A failed verdict is exit code 1.
+    """
+    flags = {"exact": exact, "statistical": statistical, "mutants": mutants, "conformance": conformance}
+    kinds = [kind for kind, wanted in flags.items() if wanted] or ["exact"]
+    methods = chosen_methods(overrides or (), o.plugins(plugin))
+    results = _verdicts(methods, kinds, quiet or json)
+    if json:
+        from specbench.cli.output import emit_json
+
+        emit_json({"schema": "specbench/verify/1", "results": results})
+    else:
+        _print(results)
+    return 1 if any(result["passed"] is False for result in results) else 0
+
+
+def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Resolve ``method=…`` and ``method.*=…`` to ``{"name", "lossless", "settings"}``, all methods where none is named.
+
+    Raises ``UsageError`` for keys that have no meaning here and for unknown methods.
+    """
+    from specbench import bench
+    from specbench.bench import registry
+
+    for word in overrides:
+        key = word.partition("=")[0]
+        if key != "method" and not key.startswith("method."):
+            raise UsageError(f"verify takes method=… and method.*=…, not {key!r}")
+    words = list(overrides)
+    if not any(word.startswith("method=") for word in words):
+        names = (entry["name"] for entry in bench.list_methods(plugins=plugins))
+        words.insert(0, f"method={','.join(names)}")
+    methods = []
+    for request in bench.compose(words, plugins=plugins):
+        objects = registry.method(request.method).objects
+        settings = {key: objects.get(value, value) for key, value in request.settings.items()}
+        methods.append({"name": request.method, "lossless": request.lossless, "settings": settings})
+    return methods
+
+
+def _verdicts(methods: list[dict[str, Any]], kinds: list[str], quiet: bool) -> list[dict[str, Any]]:
+    from specbench.report.terminal import console
+    from specbench.verify import verify_each
+
+    out = console(stderr=True)
+    results = []
+    if quiet or not out.is_terminal:
+        return list(verify_each(methods, kinds))
+    with out.status("verifying") as status:
+        for result in verify_each(methods, kinds):
+            results.append(result)
+            status.update(f"verifying: {len(results)} verdicts, last {result['kind']} {result['method']}")
+    return results
+
+
+def _print(results: Sequence[Mapping[str, Any]]) -> None:
+    from specbench.cli.output import say
+    from specbench.report.table import MISSING, Table
+    from specbench.report.terminal import console, rich_table
+
+    rows = tuple(
+        (
+            str(r["method"]),
+            str(r["kind"]),
+            MISSING if r.get("total_variation") is None else f"{r['total_variation']:.1e}",
+            MISSING if r.get("p_value") is None else f"{r['p_value']:.3f}",
+            {True: "passed", False: "FAILED", None: "measured"}[r["passed"]],
+            str(r.get("detail") or ""),
+        )
+        for r in results
+    )
+    headers = ("method", "kind", "total variation", "p value", "verdict", "detail")
+    console().print(rich_table(Table(headers, rows, (False, False, True, True, False, False))))
+    failed = sum(r["passed"] is False for r in results)
+    passed = sum(r["passed"] is True for r in results)
+    say(f"{passed} passed, {failed} failed, {len(results) - passed - failed} measured (lossy)")

@@ -1,0 +1,89 @@
+"""The report of a run as files: document, table in three languages, sheets, plots.
+
+Knows: file names (from model and seed, never from prompts) and that a file is written whole or not at all.
+Refuses to know: what is in the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specbench.report.export import SUFFIXES, export_table
+from specbench.report.table import table_of
+
+Json = Mapping[str, Any]
+
+
+def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: bool = False) -> list[Path]:
+    """Write ``document.json``, ``table.{md,csv,tex}``, the contact sheets and, if asked, the plots; return their paths.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    table = table_of(document)
+    files = [_whole(folder / f"table{suffix}", _text(export_table(table, form))) for suffix, form in SUFFIXES.items()]
+    files.append(
+        _whole(folder / "document.json", _text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)))
+    )
+    for name, cells in _groups(document.get("cells") or ()).items():
+        files += _pictures(cells, pictures, folder, name, plots)
+    return files
+
+
+def write_file(path: Path, text: str) -> Path:
+    """Write ``text`` to ``path`` whole or not at all; missing folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _whole(path, _text(text))
+
+
+def _pictures(cells: Sequence[Json], pictures: Sequence[Json], folder: Path, name: str, plots: bool) -> list[Path]:
+    from specbench.report.sheet import contact_sheet
+
+    files = []
+    sheet = contact_sheet(cells, pictures)
+    if sheet is not None:
+        files.append(_whole(folder / f"sheet{name}.png", lambda path: sheet.save(path, format="PNG")))
+    if plots:
+        from specbench.report.plots import acceptance_maps, nfe_against_window
+
+        for kind, figure in (("nfe", nfe_against_window(cells)), ("acceptance", acceptance_maps(cells, pictures))):
+            if figure is not None:
+                files.append(_whole(folder / f"{kind}{name}.png", _saver(figure)))
+    return files
+
+
+def _groups(cells: Sequence[Json]) -> dict[str, list[Json]]:
+    """Cells that may share a sheet, by the suffix of its name: empty when there is only one model and seed."""
+    groups: dict[tuple[str, str], list[Json]] = {}
+    for cell in cells:
+        groups.setdefault((str(cell.get("model")), str(cell.get("seed"))), []).append(cell)
+    if len(groups) == 1:
+        return {"": next(iter(groups.values()))}
+    return {"-" + re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(key)): cells for key, cells in groups.items()}
+
+
+def _text(text: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    return write
+
+
+def _saver(figure: Any) -> Callable[[Path], None]:
+    return lambda path: figure.savefig(path, format="png", dpi=130)
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,90 @@
+"""What the cost curve means, in one computed sentence.
+
+A method that needs r times fewer passes is r times faster only where a pass over W tokens costs what a pass over one
+costs. Papers measure on GPUs, where that nearly holds; a CPU is different. This file takes the measured T(W)/T(1) and
+says what follows from it.
+
+Knows: the document's cost curve, latency ratios and phase times.
+Refuses to know: who measured them; it never estimates a time that was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+def cost_sentence(document: Json) -> str | None:
+    """Say what a wide pass costs on this machine, what a flat cost curve would give, and which window is fastest here.
+
+    Of the methods at the widest window it follows the one with the fewest passes. ``None`` where nothing was timed: a
+    document without a cost curve, or whose methods carry no latency ratio (batches above 1, failed cells).
+    """
+    curve = _curve(document)
+    timed = [cell for cell in document.get("cells") or () if cell.get("method") != "ar" and _latency(cell) is not None]
+    if not curve or not timed:
+        return None
+    width = max(_window(cell) for cell in timed)
+    widest = max((cell for cell in timed if _window(cell) == width), key=lambda cell: _value(cell, "nfe_ratio") or 0.0)
+    return f"{_what_a_pass_costs(curve, width)}; {_what_follows(widest)}; {_what_is_fastest(timed)}."
+
+
+def _what_a_pass_costs(curve: Mapping[int, float], width: int) -> str:
+    others = ", ".join(f"{w} tokens {ratio:.2f}" for w, ratio in sorted(curve.items()) if w not in (1, width))
+    more = f" ({others})" if others else ""
+    if width not in curve:
+        return f"On this machine a pass over {width} tokens was not timed{more}"
+    return f"On this machine a pass over {width} tokens costs {curve[width]:.2f} single passes{more}"
+
+
+def _what_follows(cell: Json) -> str:
+    passes, here, flat = _value(cell, "nfe_ratio"), _latency(cell), _flat(cell)
+    text = f"{cell['method']} at window {_window(cell)} makes {passes:.2f}x fewer passes"
+    text += f" and its latency ratio is {here:.2f}x"
+    share = _sampling_share(cell)
+    text += f" ({share:.0%} of its time goes into sampling)" if share is not None else ""
+    if flat is not None:
+        text += f"; were the cost curve flat, as nearly on the papers' GPUs, it would be {flat:.2f}x"
+    return text
+
+
+def _what_is_fastest(timed: list[Json]) -> str:
+    best = max(timed, key=lambda cell: _latency(cell) or 0.0)
+    ratio = _latency(best) or 0.0
+    verdict = f"{ratio:.2f}x" if ratio > 1 else f"{ratio:.2f}x: plain AR is faster still"
+    return f"fastest here is {best['method']} at window {_window(best)} ({verdict})"
+
+
+def _curve(document: Json) -> dict[int, float]:
+    curve = document.get("cost_curve")
+    if not isinstance(curve, Mapping) or not curve.get("windows"):
+        return {}
+    return {int(w): float(r) for w, r in zip(curve["windows"], curve["ratio"], strict=True) if r is not None}
+
+
+def _value(cell: Json, name: str) -> float | None:
+    ratio = cell.get(name)
+    value = ratio.get("value") if isinstance(ratio, Mapping) else ratio
+    return None if value is None else float(value)
+
+
+def _latency(cell: Json) -> float | None:
+    return _value(cell, "latency_ratio")
+
+
+def _flat(cell: Json) -> float | None:
+    return _value(cell, "latency_ratio_flat")
+
+
+def _window(cell: Json) -> int:
+    return int(cell.get("window") or 1)
+
+
+def _sampling_share(cell: Json) -> float | None:
+    timing = cell.get("timing")
+    if not isinstance(timing, Mapping):
+        return None
+    parts = [float(timing.get(name) or 0.0) for name in ("prefill_s", "pass_s", "sampling_s")]
+    return parts[2] / sum(parts) if sum(parts) > 0 else None

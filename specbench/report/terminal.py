@@ -1,0 +1,59 @@
+"""The same table on a terminal: Rich where there is one, plain aligned lines where there is not.
+
+Knows: how wide and how colourful the output may be.
+Refuses to know: what is in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from specbench.report.sentence import cost_sentence
+from specbench.report.table import Table, failures_of, table_of, warnings_of
+
+PLAIN_WIDTH = 200
+"""Columns assumed where output goes to a file or a pipe: wide enough that no cell is broken."""
+
+
+def console(stderr: bool = False) -> Console:
+    """Open a console that honours NO_COLOR and never wraps a table that goes into a pipe."""
+    out = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, color_system=None)
+
+
+def rich_table(table: Table, title: str | None = None) -> RichTable:
+    """Turn a :class:`Table` into a Rich one; every text is escaped, so a name in brackets stays a name."""
+    out = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, header_style="bold")
+    for header, numeric in zip(table.headers, table.numeric, strict=True):
+        out.add_column(escape(header), justify="right" if numeric else "left", overflow="fold", no_wrap=not numeric)
+    for row in table.rows:
+        out.add_row(*(escape(text) for text in row))
+    return out
+
+
+def print_report(document: Mapping[str, Any], out: Console) -> None:
+    """Print table, notes, the sentence on cost, then failures and warnings with their number."""
+    table = table_of(document)
+    out.print(rich_table(table))
+    for note in table.notes:
+        out.print(escape(note), style="dim", soft_wrap=True)
+    sentence = cost_sentence(document)
+    if sentence:
+        out.print()
+        out.print(escape(sentence), soft_wrap=True)
+    _print_list("not done", failures_of(document), "red", out)
+    _print_list("warnings", warnings_of(document), "yellow", out)
+
+
+def _print_list(title: str, lines: list[str], style: str, out: Console) -> None:
+    if lines:
+        out.print()
+        out.print(f"{title}: {len(lines)}", style=style)
+        for line in lines:
+            out.print(f"  - {escape(line)}", soft_wrap=True)
