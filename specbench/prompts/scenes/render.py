@@ -70,7 +70,7 @@ def _noise(rng: np.random.Generator, count: int, kernel: Floats) -> Floats:
     return np.stack([field.real, field.imag], 1).reshape(-1, SIZE, SIZE)[:count].astype(np.float32)
 
 
-def _coverage(thing: Thing) -> Floats:
+def coverage(thing: Thing) -> Floats:
     """Share of each pixel [SIZE, SIZE] that the object covers (one-pixel anti-aliasing)."""
     x, y = np.meshgrid(_AXIS - np.float32(thing.x), _AXIS - np.float32(thing.y))
     return np.clip(0.5 - distance(thing.shape, x, y, thing.radius), 0, 1)
@@ -89,7 +89,7 @@ def render(scenes: Sequence[Scene], rng: np.random.Generator, texture: float = 1
     strength = np.ones((b, SIZE, SIZE, 1), dtype=np.float32)
     for i, scene in enumerate(scenes):
         for thing in scene.things:
-            cover = _coverage(thing)[..., None]
+            cover = coverage(thing)[..., None]
             color = np.asarray(PALETTE[thing.color]) + rng.uniform(-10, 10, 3)
             images[i] += cover * (color.astype(np.float32) - images[i])
             strength[i] -= 0.4 * cover
