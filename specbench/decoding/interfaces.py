@@ -132,8 +132,12 @@ class Key(NamedTuple):
 class Noise(Protocol):
     """The only randomness of decoding. ``need`` [B, L] bool masks what is really read."""
 
-    def advance(self) -> None:
-        """Begin the next target pass. Called once before each pass by the loop."""
+    def advance(self, moved: int | None = None) -> None:
+        """Begin the next target pass. Called once before each pass by the loop.
+
+        ``moved``: no image's window has moved by more positions than this since the pass before (None: unknown). It
+        changes no number; it tells production how many Gumbel rows are new without reading anything back.
+        """
         ...
 
     def accept(self, prob: Tensor, key: Key, need: Tensor, lead: bool = False) -> Tensor:
@@ -141,7 +145,10 @@ class Noise(Protocol):
         ...
 
     def draw(self, law: Tensor, key: Key, need: Tensor) -> Tensor:
-        """Fresh draws from ``law`` [B, L, V] (one uniform each, inverse CDF) to [B, L] int64; unread outside need."""
+        """Fresh draws from ``law`` [B, L, V] (one uniform each, inverse CDF) to [B, L] int64; unread outside need.
+
+        ``law`` may be an expanded view of a single row.
+        """
         ...
 
     def coupled(self, law: Tensor, position: Tensor, need: Tensor) -> Tensor:

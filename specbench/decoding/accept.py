@@ -1,0 +1,110 @@
+"""When a draft becomes part of the image, and what is committed where one does not.
+
+Knows: acceptance rules. Each looks at the window from the left, keeps a run of drafts and settles the first slot
+behind it; the slots after that are handed to the redraft.
+Refuses to know: the redraft's formula, fills, the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.board import Window, at_slot
+from specbench.decoding.interfaces import Key, Noise
+from specbench.decoding.laws import residual
+from specbench.decoding.redraft import Gumbel, Independent, Redraft
+
+
+class Verdict(NamedTuple):
+    """``accepted`` [B]: drafts kept from the front. ``tokens`` [B, w]: the token of every slot from now on.
+
+    Slots before ``accepted`` and that slot itself (if it is inside the image) are final, the others drafts.
+    """
+
+    accepted: Tensor
+    tokens: Tensor
+
+
+class Accept(Protocol):
+    """``p`` [B, w, V] is the law that decides; ``law`` [B, w, V] the one that redrafts are drawn from."""
+
+    lossless: bool
+
+    def __call__(
+        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
+    ) -> Verdict:
+        """Judge one pass."""
+        ...
+
+
+@dataclass(frozen=True)
+class Strict:
+    """Keep x with probability min(1, p(x) / q(x)); at the first refusal commit a draw from (p - q)₊.
+
+    Speculative sampling (Leviathan et al. 2023, 2211.17192, algorithm 1; Chen et al. 2023, 2302.01318, theorem 1),
+    with the slot's previous law as q: SJD (2410.01699), section 3.2. If every draft is kept, the token of the free
+    slot is committed as well.
+    """
+
+    lossless = True
+
+    def __call__(
+        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
+    ) -> Verdict:
+        """Test, correct, redraft: in this order, so that only what is read is drawn."""
+        ratio = p.gather(-1, window.token[..., None]).squeeze(-1) / window.q_of_draft()
+        passed = noise.accept(
+            ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True
+        )
+        accepted = _run(passed & window.drafted)
+
+        where = at_slot(window.position, accepted)
+        refused = at_slot(window.drafted, accepted) & (accepted < p.shape[1])[:, None]
+        rest = residual(at_slot(p, accepted), window.board.law(where))
+        correction = noise.draw(rest, Key("residual", where), refused)
+
+        corrected = (window.slot == accepted[:, None]) & window.drafted
+        behind = (window.slot >= accepted[:, None]) & window.live & ~corrected
+        again = redraft(noise, law, window, behind)
+        tokens = torch.where(behind, again, torch.where(corrected, correction, window.token))
+        return Verdict(accepted, tokens)
+
+
+@dataclass(frozen=True)
+class Equality:
+    """Keep x iff a draw from p equals it, and commit that draw either way: the draft only decides whether to go on.
+
+    With a fresh draw this is Jacobi decoding with sampling (the Jacobi baseline of SJD, 2410.01699, section 3.1); with
+    the position's own Gumbel row it is *replay*, whose tokens are those of AR whatever the drafts were. If the redraft
+    would make the same draw again, the draw is taken over.
+    """
+
+    draws: Redraft
+    lossless = True
+
+    def __call__(
+        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
+    ) -> Verdict:
+        """Draw everywhere, then compare."""
+        drawn = self.draws(noise, p, window, window.live)
+        accepted = _run((drawn == window.token) & window.drafted)
+        if redraft == self.draws and law is p:
+            return Verdict(accepted, drawn)
+        behind = (window.slot > accepted[:, None]) & window.live
+        return Verdict(accepted, torch.where(behind, redraft(noise, law, window, behind), drawn))
+
+
+def _run(passed: Tensor) -> Tensor:
+    """Length of the leading run of True: [B, w] bool to [B] int64."""
+    return passed.long().cumprod(1).sum(1)
+
+
+ACCEPTS: dict[str, Accept] = {
+    "strict": Strict(),
+    "fresh": Equality(Independent()),
+    "replay": Equality(Gumbel()),
+}

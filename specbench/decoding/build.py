@@ -1,0 +1,67 @@
+"""From names to a decoder: every published chain method is one line here or in a YAML file.
+
+Knows: which parts exist under which name.
+Refuses to know: method names, defaults of a benchmark, files.
+
+The methods side by side; what differs is what they differ in:
+
+    ar      one token per pass
+    jacobi  redraft independent   accept fresh     a draft stays if a fresh draw from its new law equals it
+    replay  redraft gumbel        accept replay    … if AR's own draw at that position equals it
+    sjd     redraft independent   accept strict    … with probability min(1, p/q); open drafts are drawn anew
+    scd     redraft maximal       accept strict    … the same; open drafts follow their law by maximal coupling
+    scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from specbench.decoding.accept import ACCEPTS
+from specbench.decoding.fill import FILLS
+from specbench.decoding.interfaces import Decoder
+from specbench.decoding.laws import Sampling
+from specbench.decoding.loop import AR, Jacobi
+from specbench.decoding.redraft import REDRAFTS
+from specbench.errors import UsageError, unknown
+
+_SETTINGS = {"ar": {"decoder"}, "jacobi": {"decoder", "redraft", "accept", "fill"}}
+_Part = TypeVar("_Part")
+
+
+def build_decoder(
+    settings: Mapping[str, Any], window: int | None = None, sampling: Sampling | None = None
+) -> Decoder:
+    """Build the decoder that ``settings`` describe, e.g. ``{"decoder": "jacobi", "redraft": "maximal"}``.
+
+    ``accept`` defaults to ``strict``, ``redraft`` to ``independent``, ``fill`` to ``uniform``. ``window`` is required
+    by every decoder that has one and ignored by ``ar``, whose window is 1. Raises ``UsageError`` for names that do not
+    exist and for a window below 1; a window beyond the image is refused when ``decode`` meets its target.
+    """
+    kind = str(settings.get("decoder", "jacobi"))
+    if kind not in _SETTINGS:
+        raise unknown("decoder", kind, _SETTINGS)
+    for name in settings:
+        if name not in _SETTINGS[kind]:
+            raise unknown(f"setting of decoder {kind!r}:", str(name), _SETTINGS[kind])
+    sampling = sampling or Sampling()
+    if kind == "ar":
+        return AR(sampling)
+    if window is None:
+        raise UsageError("this method needs a window of at least 1, and none is set")
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise UsageError(f"window must be a whole number of at least 1, not {window}")
+    return Jacobi(
+        accept=_part("accept", ACCEPTS, settings.get("accept", "strict")),
+        redraft=_part("redraft", REDRAFTS, settings.get("redraft", "independent")),
+        fill=_part("fill", FILLS, settings.get("fill", "uniform")),
+        window=window,
+        sampling=sampling,
+    )
+
+
+def _part(kind: str, choices: Mapping[str, _Part], name: Any) -> _Part:
+    if name not in choices:
+        raise unknown(kind, str(name), choices)
+    return choices[name]

@@ -1,0 +1,176 @@
+"""The two loops: one token per pass, and a window of drafts per pass.
+
+Knows: the order of things within a pass, and that a window of one makes the second loop the first.
+Refuses to know: any formula of a method. Those are the parts that :class:`Jacobi` is built from.
+
+    AR                                         Jacobi
+    ─────────────────────────────────────      ─────────────────────────────────────────────────────
+    read the last token                        read the last token and the drafts behind it
+    p = law after it                           p = laws after each of them
+                                               keep the drafts that pass, settle the next   (accept)
+    draw it on its own Gumbel row              draw the free slot on its own Gumbel row
+                                               redraw the drafts that are left              (redraft)
+                                               fill the slots that entered the window       (fill)
+
+Images of a batch advance each at its own pace; a finished one takes part with nothing needed of it. The host waits for
+the device once per pass, to learn how far the slowest image still has to go and how far the fastest one moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.accept import Accept
+from specbench.decoding.board import Board, look
+from specbench.decoding.clock import Clock
+from specbench.decoding.fill import Fill
+from specbench.decoding.interfaces import START, Generation, Noise, Prompt, Target
+from specbench.decoding.laws import Sampling, law_of
+from specbench.decoding.noise import AddressedNoise, as_prompts
+from specbench.decoding.redraft import Redraft
+from specbench.decoding.trace import Trace, stack
+from specbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class AR:
+    """Plain autoregressive decoding: the baseline, and the definition of what lossless means."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    window: int = 1
+    lossless: bool = True
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        target: Target,
+        prompts: Sequence[Prompt | str],
+        seed: int = 0,
+        sample: int = 0,
+        noise: Noise | None = None,
+    ) -> Generation:
+        """One image per prompt, N passes, no wait for the device."""
+        asked, device = _asked(prompts), _device(target)
+        noise = noise or AddressedNoise(asked, seed, sample, device)
+        size, images = target.grid.size, len(asked)
+        clock = Clock(device)
+        canvas = target.begin(asked, self.sampling.guidance)
+        one = torch.ones(images, dtype=torch.int64, device=device)
+        every = one[:, None] > 0
+        tokens = [one[:, None] * START]
+        for position in range(size):
+            noise.advance(1)
+            logits = canvas.forward(tokens[-1]).logits
+            clock.lap("passes" if position else "prefill")
+            law = law_of(logits, self.sampling)
+            tokens.append(noise.coupled(law, one[:, None] * position, every))
+            canvas.keep(one)
+            clock.lap("sampling")
+        return Generation(torch.cat(tokens[1:], 1), _one_by_one(images, size, clock.seconds()))
+
+
+@dataclass(frozen=True)
+class Jacobi:
+    """Speculation on the image's own earlier passes: SJD, its couplings, replay, by choice of three parts."""
+
+    accept: Accept
+    redraft: Redraft
+    fill: Fill
+    window: int
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the law of AR is preserved: acceptance alone can break it."""
+        return self.accept.lossless
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        target: Target,
+        prompts: Sequence[Prompt | str],
+        seed: int = 0,
+        sample: int = 0,
+        noise: Noise | None = None,
+    ) -> Generation:
+        """One image per prompt. Raises ``UsageError`` if the window does not fit the image."""
+        asked, device, size = _asked(prompts), _device(target), target.grid.size
+        if not 1 <= self.window <= size:
+            raise UsageError(f"window must lie between 1 and the image's {size} tokens, not {self.window}")
+        noise = noise or AddressedNoise(asked, seed, sample, device)
+        clock = Clock(device)
+        canvas = target.begin(asked, self.sampling.guidance)
+        look_back = self.fill.look_back(target.grid)
+        board = Board(len(asked), target.grid, target.vocab, self.window, look_back, device)
+        last = torch.full((len(asked), 1), START, device=device)
+        counters: list[Tensor] = []
+        self._fill(noise, board, board.committed, self.window - 1, board.committed + self.window, 0)
+
+        left, moved = size, 0
+        while left:
+            noise.advance(moved)
+            window = look(board, min(self.window, left))
+            fed = torch.cat([last, window.token[:, :-1]], 1)
+            clock.lap("sampling")
+            logits = canvas.forward(fed).logits
+            clock.lap("passes" if counters else "prefill")
+
+            p = law_of(logits, self.sampling)
+            board.laws = board.laws.to(p.dtype)  # the first pass tells in which precision the target computes
+            accepted, tokens = self.accept(noise, p, p, window, self.redraft)
+            settled = torch.minimum(accepted + 1, window.live.sum(1))
+            board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
+            board.put_laws(window.position, p, window.live)
+            canvas.keep(settled)
+            known = board.committed + window.position.shape[1]
+            board.committed = board.committed + settled
+            last = board.tokens.gather(1, (board.committed - 1)[:, None])
+            counters.append(torch.stack([window.live.sum(1), window.drafted.sum(1), accepted, settled]))
+
+            left, moved = _progress(size - board.committed, settled, self.window)
+            if window.has_free:
+                self._fill(noise, board, known, moved - 1, board.committed + self.window - 1, len(counters))
+        clock.lap("sampling")
+        return Generation(board.tokens[:, :size], _trace(board, counters, clock.seconds()))
+
+    def _fill(
+        self, noise: Noise, board: Board, known: Tensor, most: int, end: Tensor, in_pass: int
+    ) -> None:
+        """Fill the slots from ``known`` [B] up to ``end`` [B]; no row has more than ``most`` of them."""
+        if most < 1:
+            return
+        position = board.positions(known, most)
+        fresh = position < torch.clamp(end, max=board.size)[:, None]
+        position = torch.where(fresh, position, board.size)
+        self.fill(noise, board, position, fresh, known, in_pass)
+
+
+def _progress(left: Tensor, settled: Tensor, window: int) -> tuple[int, int]:
+    """The most that any image still has to do, and the most that any image just did: one number, one wait."""
+    both = left.amax() * (window + 1) + settled.amax()
+    return divmod(int(both), window + 1)
+
+
+def _asked(prompts: Sequence[Prompt | str]) -> list[Prompt]:
+    if isinstance(prompts, str) or not prompts:
+        raise UsageError("prompts must be a list with at least one prompt")
+    return as_prompts(prompts)
+
+
+def _device(target: Target) -> torch.device:
+    return torch.device(getattr(target, "device", "cpu"))
+
+
+def _trace(board: Board, counters: list[Tensor], seconds: dict[str, float]) -> Trace:
+    since, changes = board.since[:, : board.size], board.changes[:, : board.size]
+    return Trace(*stack(counters), since.clamp(min=1).cpu(), changes.cpu(), seconds)
+
+
+def _one_by_one(images: int, size: int, seconds: dict[str, float]) -> Trace:
+    ones = torch.ones(size, images, dtype=torch.int64)
+    steps = torch.arange(1, size + 1).repeat(images, 1)
+    return Trace(ones, ones * 0, ones * 0, ones, steps, steps * 0, seconds)
