@@ -13,7 +13,7 @@ def complete_override(args: list[str], incomplete: str) -> list[str]:
     """Offer keys, or after ``key=`` the known values of that key; after a comma the values not yet listed.
 
     Bash hands ``method=s`` over as the three words ``method``, ``=``, ``s`` (``=`` breaks words there) and replaces
-    only the last, so in that case values are offered bare. Whatever goes wrong offers nothing: a completion never fails.
+    only the last, so in that case values are offered bare. A completion never fails: it offers nothing instead.
     """
     try:
         key, typed, prefix = _split(args, incomplete)

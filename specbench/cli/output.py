@@ -34,12 +34,12 @@ def warn(text: str) -> None:
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
     """Print mappings as an aligned table with the given columns; absent and null values read as a dash."""
     from specbench.report.table import MISSING, Table
-    from specbench.report.terminal import console, rich_table
+    from specbench.report.terminal import console, print_table
 
     headers = tuple(columns)
     body = tuple(tuple(_text(row.get(name), MISSING) for name in headers) for row in rows)
     table = Table(headers=headers, rows=body, numeric=(False,) * len(headers))
-    console().print(rich_table(table))
+    print_table(table, console())
 
 
 def _text(value: Any, missing: str) -> str:

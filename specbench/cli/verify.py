@@ -86,7 +86,7 @@ def _verdicts(methods: list[dict[str, Any]], kinds: list[str], quiet: bool) -> l
 def _print(results: Sequence[Mapping[str, Any]]) -> None:
     from specbench.cli.output import say
     from specbench.report.table import MISSING, Table
-    from specbench.report.terminal import console, rich_table
+    from specbench.report.terminal import console, print_table
 
     rows = tuple(
         (
@@ -100,7 +100,7 @@ def _print(results: Sequence[Mapping[str, Any]]) -> None:
         for r in results
     )
     headers = ("method", "kind", "total variation", "p value", "verdict", "detail")
-    console().print(rich_table(Table(headers, rows, (False, False, True, True, False, False))))
+    print_table(Table(headers, rows, (False, False, True, True, False, False)), console())
     failed = sum(r["passed"] is False for r in results)
     passed = sum(r["passed"] is True for r in results)
     say(f"{passed} passed, {failed} failed, {len(results) - passed - failed} measured (lossy)")

@@ -42,10 +42,11 @@ def nfe_against_window(cells: Sequence[Json]) -> Figure | None:
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(bottom=0)
-    axes.axhline(1, color="0.7", linewidth=1, label="plain AR")
+    axes.axhline(1, color="0.7", linewidth=1)
+    axes.annotate("plain AR", (ticks[0], 1), xytext=(0, 3), textcoords="offset points", color="0.5", fontsize=9)
     axes.set_xlabel("window W (tokens per pass)")
     axes.set_ylabel("NFE ratio, AR ÷ method [95 %]")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -85,8 +86,8 @@ def acceptance_maps(cells: Sequence[Json], pictures: Sequence[Json]) -> Figure |
             axis.set_yticks([])
     axes[0][0].set_ylabel("share of accepted drafts")
     axes[1][0].set_ylabel("pass that fixed the token")
-    figure.colorbar(top, ax=axes[0], shrink=0.8)
-    figure.colorbar(low, ax=axes[1], shrink=0.8)
+    figure.colorbar(top, ax=axes[0], shrink=0.8, pad=0.01)
+    figure.colorbar(low, ax=axes[1], shrink=0.8, pad=0.01)
     return figure
 
 

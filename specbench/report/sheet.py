@@ -80,9 +80,7 @@ def _head(draw: ImageDraw.ImageDraw, fonts: Fonts, left: int, cell: Json) -> Non
     name = str(cell.get("method")) if cell.get("method") == "ar" or window is None else f"{cell['method']}  W={window}"
     nfe = (cell.get("nfe") or {}).get("mean")
     draw.text((left, GAP), _fit(name, fonts.bold, TILE), fill=TEXT, font=fonts.bold)
-    draw.text(
-        (left, GAP + fonts.line), f"NFE {nfe:.1f} on average" if nfe is not None else "–", fill=FAINT, font=fonts.plain
-    )
+    draw.text((left, GAP + fonts.line), f"mean NFE {nfe:.1f}" if nfe is not None else "–", fill=FAINT, font=fonts.plain)
 
 
 def _caption(draw: ImageDraw.ImageDraw, fonts: Fonts, at: tuple[int, int], text: str, width: int) -> None:
@@ -90,7 +88,7 @@ def _caption(draw: ImageDraw.ImageDraw, fonts: Fonts, at: tuple[int, int], text:
     lines = textwrap.wrap(" ".join(text.split()), letters, max_lines=CAPTION_LINES, placeholder=" …") or [
         "(empty prompt)"
     ]
-    for i, line in enumerate(lines):
+    for i, line in enumerate(lines, CAPTION_LINES - len(lines)):
         draw.text((at[0], at[1] + i * fonts.line), line, fill=TEXT, font=fonts.plain)
 
 

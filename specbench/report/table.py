@@ -70,12 +70,13 @@ def columns_for(cells: Sequence[Json]) -> list[Column]:
     columns += [
         Column("window", lambda cell: _text(cell.get("window"))),
         Column("lossless", _lossless, numeric=False),
-        Column("images", lambda cell: _text(cell.get("images"))),
         Column("NFE", lambda cell: number(_at(cell, "nfe", "mean"), 1)),
         Column("NFE ratio [95 %]", lambda cell: interval(cell.get("nfe_ratio"), 2)),
     ]
     if any(cell.get("steps_with_row_ends") != _at(cell, "nfe", "mean") for cell in cells):
         columns.append(Column("steps with row ends", lambda cell: number(_mean(cell.get("steps_with_row_ends")), 1)))
+    if len({cell.get("images") for cell in cells}) > 1:
+        columns.append(Column("images", lambda cell: _text(cell.get("images"))))
     columns += [
         Column("latency ratio [95 %]", lambda cell: interval(cell.get("latency_ratio"), 2)),
         Column("tokens per pass", lambda cell: number(cell.get("tokens_per_pass"), 2)),
@@ -144,6 +145,9 @@ def notes_of(document: Json) -> list[str]:
     prompts = document.get("prompts")
     if isinstance(prompts, Mapping) and prompts.get("name"):
         count = f", {prompts['count']} prompts" if prompts.get("count") is not None else ""
+        images = {cell.get("images") for cell in document.get("cells") or ()}
+        if len(images) == 1:
+            count += f", {images.pop()} images a cell"
         scorer = f", scored by {document['scorer']}" if document.get("scorer") else ""
         notes.append(f"Prompt set {prompts['name']}{count}{scorer}.")
     allowed = document.get("allowed")

@@ -12,6 +12,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from specbench.report.sentence import cost_sentence
@@ -27,20 +28,30 @@ def console(stderr: bool = False) -> Console:
     return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, color_system=None)
 
 
-def rich_table(table: Table, title: str | None = None) -> RichTable:
-    """Turn a :class:`Table` into a Rich one; every text is escaped, so a name in brackets stays a name."""
-    out = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, header_style="bold")
+def rich_table(table: Table, narrow: bool = False) -> RichTable:
+    """Turn a :class:`Table` into a Rich one; every text is escaped, so a name in brackets stays a name.
+
+    ``narrow`` sets an interval under its value instead of beside it.
+    """
+    out = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if narrow else 1), header_style="bold")
     for header, numeric in zip(table.headers, table.numeric, strict=True):
-        out.add_column(escape(header), justify="right" if numeric else "left", overflow="fold", no_wrap=not numeric)
+        label = header.replace(" [95 %]", "\n[95 %]").replace(" ratio", "\nratio").replace(" per ", "\nper ")
+        out.add_column(escape(label), justify="right" if numeric else "left", overflow="fold")
     for row in table.rows:
-        out.add_row(*(escape(text) for text in row))
+        out.add_row(*(escape(text.replace(" [", "\n[") if narrow else text) for text in row))
     return out
+
+
+def print_table(table: Table, out: Console) -> None:
+    """Print ``table`` as wide as it likes to be, or narrow where the terminal is."""
+    wide = rich_table(table)
+    out.print(wide if Measurement.get(out, out.options, wide).maximum <= out.width else rich_table(table, narrow=True))
 
 
 def print_report(document: Mapping[str, Any], out: Console) -> None:
     """Print table, notes, the sentence on cost, then failures and warnings with their number."""
     table = table_of(document)
-    out.print(rich_table(table))
+    print_table(table, out)
     for note in table.notes:
         out.print(escape(note), style="dim", soft_wrap=True)
     sentence = cost_sentence(document)

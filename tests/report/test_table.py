@@ -14,7 +14,7 @@ def column(doc, header):
 
 def test_the_standing_columns_come_in_the_documented_order():
     assert table_of(document()).headers == (
-        "method", "window", "lossless", "images", "NFE", "NFE ratio [95 %]", "latency ratio [95 %]", "tokens per pass",
+        "method", "window", "lossless", "NFE", "NFE ratio [95 %]", "latency ratio [95 %]", "tokens per pass",
         "accuracy [95 %]",
     )  # fmt: skip
 
@@ -40,6 +40,11 @@ def test_a_setting_becomes_a_column_only_where_cells_differ(name):
 def test_the_fill_is_a_column_where_cells_differ_in_it():
     doc = document(cell(effective={"method": {"fill": "left"}}), cell(effective={"method": {"fill": "uniform"}}))
     assert column(doc, "method.fill") == ["left", "uniform"]
+
+
+def test_the_number_of_images_is_a_column_only_where_cells_differ_and_a_note_elsewhere():
+    assert any("16 images a cell" in note for note in table_of(document()).notes)
+    assert column(document(cell(images=16), cell(images=9)), "images") == ["16", "9"]
 
 
 def test_row_ends_are_a_column_only_where_they_cost_passes():
