@@ -45,7 +45,9 @@ def rich_table(table: Table, narrow: bool = False) -> RichTable:
 def print_table(table: Table, out: Console) -> None:
     """Print ``table`` as wide as it likes to be, or narrow where the terminal is."""
     wide = rich_table(table)
-    out.print(wide if Measurement.get(out, out.options, wide).maximum <= out.width else rich_table(table, narrow=True))
+    unbounded = out.options.update(max_width=10 * PLAIN_WIDTH)
+    fits = Measurement.get(out, unbounded, wide).maximum <= out.width
+    out.print(wide if fits else rich_table(table, narrow=True))
 
 
 def print_report(document: Mapping[str, Any], out: Console) -> None:
