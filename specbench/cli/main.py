@@ -52,9 +52,9 @@ for _name, _command in COMMANDS.items():
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from specbench import __version__
 
-        print(version("specbench"))
+        print(__version__)
         raise typer.Exit()
 
 

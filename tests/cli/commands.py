@@ -1,0 +1,44 @@
+"""How the tests call the command line: in this process where they can, in another where they must."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from specbench.cli.main import run_cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> Outcome:
+    capsys.readouterr()
+    code = run_cli(words)
+    return Outcome(code, *capsys.readouterr())
+
+
+def spawn(*words: str, cwd: Path | None = None, timeout: float = 120, **env: str) -> Outcome:
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench.cli.main", *words],
+        cwd=cwd or ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def one_sentence(text: str) -> bool:
+    return text.startswith("specbench: ") and text.count("\n") == 1 and "Traceback" not in text
