@@ -27,3 +27,7 @@ class PoisonRead(CheckFailed):
 
 class TraceError(CheckFailed):
     """Counters that contradict each other or the image."""
+
+
+class NoiseError(CheckFailed):
+    """The real noise repeats itself or does not follow the law it was given."""

@@ -52,6 +52,7 @@ class EnumeratingNoise:
         self.cursor = np.zeros(histories, dtype=np.int64)
         self.taken = scripts.copy()
         self.passes = 0
+        self.before = np.zeros((histories, images), dtype=np.int64)
         self.regions = np.zeros((histories, images, self.size), dtype=np.int64)
         self._filed: list[tuple[NDArray[np.int8], NDArray[np.int64]]] = []
         self._last_read: dict[tuple[str, int], NDArray[np.int64]] = {}
@@ -61,8 +62,12 @@ class EnumeratingNoise:
         """Which Gumbel row a slot of ``image`` at ``position`` [M] reads."""
         return image, position
 
-    def advance(self) -> None:
-        """Begin the next pass: fresh numbers may be read again."""
+    def advance(self, moved: int | None = None) -> None:
+        """Begin the next pass: fresh numbers may be read again. A promise about how far windows moved is checked."""
+        committed = self._committed() if self.target.canvas is not None else np.zeros_like(self.before)
+        if moved is not None and self.passes and int((committed - self.before).max()) > moved:
+            raise KeyReuse("a window moved further than the noise was told: it would reuse rows of other positions")
+        self.before = committed
         self.passes += 1
 
     def accept(self, prob: Tensor, key: Key, need: Tensor, lead: bool = False) -> Tensor:
@@ -154,10 +159,13 @@ class EnumeratingNoise:
     def _not_committed(self, rows: NDArray[np.int64], image: int, position: NDArray[np.int64]) -> None:
         if (position >= self.size).any() or (position < 0).any():
             raise PoisonRead("noise was needed at a position that the image does not have")
-        assert self.target.canvas is not None
-        committed = self.target.canvas.committed.numpy().reshape(-1, self.images)[rows, image]
-        if (position < committed).any():
+        if (position < self._committed()[rows, image]).any():
             raise KeyReuse("noise of a position whose token is committed was read again")
+
+    def _committed(self) -> NDArray[np.int64]:
+        """Committed tokens [S, images], as the target's canvas has them."""
+        assert self.target.canvas is not None
+        return self.target.canvas.committed.numpy().reshape(-1, self.images)
 
     def _rows(self, tensor: Tensor) -> NDArray:
         """[B, L, ...] to [S, images, L, ...]."""

@@ -53,9 +53,7 @@ class TabularTarget:
         """Logits [contexts, V] of the prompt ``name`` ("" is the unconditional one), ordered by :meth:`context`."""
         if name not in self._tables:
             contexts = sum(self.vocab**length for length in range(self.size)) + 1
-            noise = torch.randn(
-                contexts, self.vocab, generator=_generator(self.seed, name), dtype=torch.float64
-            )
+            noise = torch.randn(contexts, self.vocab, generator=_generator(self.seed, name), dtype=torch.float64)
             self._tables[name] = self.sharpness * noise
         return self._tables[name]
 
@@ -81,8 +79,7 @@ class TabularTarget:
 
     def laws(self, prompt: Prompt, sampling: Sampling) -> NDArray[np.float64]:
         """Law [contexts, V] after every prefix, computed here and not by production code."""
-        logits = self.guided(prompt.id, sampling.guidance).numpy()
-        return np.stack([reference_law(row, sampling) for row in logits])
+        return reference_law(self.guided(prompt.id, sampling.guidance).numpy(), sampling)
 
     def ar_law(self, prompt: Prompt, sampling: Sampling) -> NDArray[np.float64]:
         """Law [V**N] of whole images under plain AR; an image is numbered in base V, first token first."""
@@ -122,9 +119,7 @@ class TabularCanvas:
         """Committed tokens per row, [B] int64: the cache holds all of them but the last."""
         self._fed: Tensor | None = None
 
-    def forward(
-        self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()
-    ) -> Forward:
+    def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
         """Look up the logits [B, W, V] after each provisional token. Positions at or beyond N get the last table row."""
         if parents is not None or taps:
             raise NotImplementedError("a tabular target reads chains only")
@@ -176,16 +171,18 @@ class RaggedGrid(Grid):
 
 
 def reference_law(logits: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:
-    """Temperature, then top-k, then top-p on one row of guided logits [V]; a plain second reading of the definition."""
+    """Temperature, then top-k (ties kept), then top-p on guided logits [..., V]: a plain second reading of the definition."""
     scaled = logits / sampling.temperature
-    weight = np.exp(scaled - scaled.max())
-    if sampling.top_k is not None and sampling.top_k < len(weight):
-        weight[weight < np.sort(weight)[-sampling.top_k]] = 0
+    weight = np.exp(scaled - scaled.max(-1, keepdims=True))
+    if sampling.top_k is not None and sampling.top_k < weight.shape[-1]:
+        weight = np.where(weight < np.sort(weight, -1)[..., [-sampling.top_k]], 0, weight)
     if sampling.top_p is not None and sampling.top_p < 1:
-        order = np.argsort(-weight, kind="stable")
-        before = np.cumsum(weight[order]) - weight[order]
-        weight[order[before >= sampling.top_p * weight.sum()]] = 0
-    return weight / weight.sum()
+        order = np.argsort(-weight, -1, kind="stable")
+        ranked = np.take_along_axis(weight, order, -1)
+        above = np.cumsum(ranked, -1) - ranked
+        drop = above >= sampling.top_p * weight.sum(-1, keepdims=True)
+        np.put_along_axis(weight, order, np.where(drop, 0, ranked), -1)
+    return weight / weight.sum(-1, keepdims=True)
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from sampling_noise import FreshNoise
-from throwaway import Throwaway
+from tests.verify.sampling_noise import FreshNoise
+from tests.verify.throwaway import Throwaway
 
 from specbench.decoding.interfaces import START, Generation, Key, Prompt
 from specbench.decoding.laws import Sampling

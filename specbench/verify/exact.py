@@ -1,0 +1,131 @@
+"""The exact law of a method: production code, every history, distance to plain AR to the last bit.
+
+Knows: which small tables are enough, and why three tokens, four positions and a window of three are the least that
+shows every known defect (a residual over two tokens is always one-hot; a window of two never redrafts; a kept draft
+needs a third pass to do harm).
+Refuses to know: how a method works. Replay is the one case that a law cannot settle: its law is right even with a
+broken bonus draw, so its tokens must also be those that AR reads from the same noise (the region check).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from specbench.decoding.build import build_decoder
+from specbench.decoding.interfaces import Prompt
+from specbench.decoding.laws import Sampling
+from specbench.verify.checks import CheckFailed
+from specbench.verify.enumerate import Enumeration, EnumeratingNoise, law_of
+from specbench.verify.result import Result
+from specbench.verify.tabular import TabularTarget
+from specbench.verify.trace_checks import check_trace
+
+LAW_TOLERANCE = 1e-12
+"""Exact methods land at 1e-16 and the subtlest known defect at 1e-3: anything between would be news."""
+PATH_TOLERANCE = 1e-9
+"""Expected positions off the AR path: polygon areas carry a relative 4e-13, defects of replay reach 1e-2."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table and the terms it is decoded under. ``images`` > 1 asks for their joint law."""
+
+    vocab: int = 3
+    size: int = 4
+    window: int = 3
+    seed: int = 0
+    sharpness: float = 1.0
+    images: int = 1
+    sampling: Sampling = Sampling()
+
+    @property
+    def target(self) -> TabularTarget:
+        """The seeded table."""
+        return TabularTarget(self.vocab, self.size, self.seed, self.sharpness)
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """As many prompts as images, each with a table of its own."""
+        return [Prompt(name, name) for name in "abcdef"[: self.images]]
+
+
+BASE = Case()
+CASES: tuple[Case, ...] = (
+    *(replace(BASE, seed=seed) for seed in range(3)),
+    Case(vocab=2, size=6, window=4),  # four columns of window over three rows of grid: fills from left and above differ
+    Case(vocab=3, size=5, window=3),  # the last row of the grid is short
+    replace(BASE, sharpness=4.0),
+    replace(BASE, sharpness=0.1),
+    replace(BASE, sampling=Sampling(temperature=0.8, top_k=2, guidance=2.0)),
+    replace(BASE, sampling=Sampling(top_p=0.7)),
+    Case(vocab=2, size=3, window=3, images=2),
+    Case(vocab=2, size=4, window=2, images=2),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Distance of one case: to the law of AR, and of the tokens from AR's own path (NaN where it is not asked for)."""
+
+    total_variation: float
+    off_path: float
+    enumeration: Enumeration
+
+
+def measure(method: Mapping[str, Any], case: Case, noise: type[EnumeratingNoise] = EnumeratingNoise) -> Measured:
+    """Enumerate ``method`` (a mapping with ``settings``) on ``case``. Raises ``CheckFailed`` on a broken promise."""
+    target, sampling = case.target, case.sampling
+    decoder = build_decoder(method["settings"], case.window, sampling)
+    found = law_of(
+        decoder.decode,
+        target,
+        case.prompts,
+        noise=noise,
+        ar_path=sampling if follows_ar(method) else None,
+        inspect=check_trace,
+    )
+    laws = [target.ar_law(prompt, sampling) for prompt in case.prompts]
+    joint = reduce(lambda a, b: np.outer(a, b).ravel(), laws)
+    return Measured(found.total_variation(joint), found.off_path, found)
+
+
+def follows_ar(method: Mapping[str, Any]) -> bool:
+    """Whether a method claims AR's very tokens, and not only their law."""
+    settings = method["settings"]
+    return bool(settings.get("decoder") == "ar" or settings.get("accept") == "replay")
+
+
+def exact(method: Mapping[str, Any], cases: tuple[Case, ...] = CASES) -> Result:
+    """The verdict over all ``cases``: a lossless method passes at TV <= 1e-12 (and, for replay, on AR's path)."""
+    started, distances, off_path, histories = time.perf_counter(), [0.0], 0.0, 0
+    for case in cases:
+        try:
+            measured = measure(method, case)
+        except CheckFailed as error:
+            return Result(method["name"], "exact", passed=False, detail=f"{describe(case)}: {error}")
+        distances.append(measured.total_variation)
+        off_path = max(off_path, measured.off_path) if follows_ar(method) else 0.0
+        histories += measured.enumeration.histories
+    worst = max(distances)
+    right = worst <= LAW_TOLERANCE and off_path <= PATH_TOLERANCE
+    notes = [f"{len(cases)} tables, {histories:,} histories, {time.perf_counter() - started:.1f} s"]
+    if follows_ar(method):
+        notes.append("tokens are AR's" if off_path <= PATH_TOLERANCE else f"{off_path:.1e} tokens off AR's path")
+    if not right and worst > LAW_TOLERANCE:
+        notes.append(f"worst at {describe(cases[int(np.argmax(distances)) - 1])}")
+    return Result(method["name"], "exact", worst, passed=right if method["lossless"] else None, detail="; ".join(notes))
+
+
+def describe(case: Case) -> str:
+    """``V=3 N=4 W=3 seed 0``, and what else is unusual about the case."""
+    text = f"V={case.vocab} N={case.size} W={case.window} seed {case.seed}"
+    extras = [f"sharpness {case.sharpness:g}"] if case.sharpness != 1 else []
+    extras += [f"{case.images} images"] if case.images > 1 else []
+    extras += [str(case.sampling)] if case.sampling != Sampling() else []
+    return ", ".join([text, *extras])

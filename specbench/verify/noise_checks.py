@@ -1,0 +1,195 @@
+"""Tests of the real noise alone, which the enumerator assumes and cannot see.
+
+Knows: what an addressed noise promises. Numbers at two addresses are independent if any part of the address differs (pass,
+position, image, role, index, sample, seed); a Gumbel row is the same in every pass; draws have their law.
+Refuses to know: how addresses are hashed. Everything is read through the three verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specbench.decoding.interfaces import Key, Noise, Prompt
+from specbench.verify import chisquare
+from specbench.verify.checks import NoiseError
+
+MakeNoise = Callable[[Sequence[Prompt], int, int], Noise]
+"""``make(prompts, seed, sample)``, e.g. ``AddressedNoise``."""
+
+ROWS, COLUMNS, FINE = 256, 32, 64
+ALPHA = 1e-6
+
+
+@dataclass(frozen=True)
+class Address:
+    """Everything that a number is keyed by, except position and image, which run over a whole block."""
+
+    seed: int = 0
+    sample: int = 0
+    passes: int = 1
+    role: str = "draft"
+    index: int = 0
+    shift: int = 0
+    images: int = 0
+
+
+BASE = Address()
+ELSEWHERE = (
+    replace(BASE, passes=2),
+    replace(BASE, passes=9),
+    replace(BASE, shift=1),
+    replace(BASE, shift=COLUMNS),
+    replace(BASE, images=1),
+    replace(BASE, images=ROWS),
+    replace(BASE, role="accept"),
+    replace(BASE, role="residual"),
+    replace(BASE, role="fill"),
+    replace(BASE, index=1),
+    replace(BASE, sample=1),
+    replace(BASE, seed=1),
+)
+
+
+def check_noise(make: MakeNoise) -> None:
+    """Raise ``NoiseError`` with the first broken promise (one in ``ALPHA`` per test by chance; all is seeded)."""
+    _fresh_numbers_are_independent(make)
+    _gumbel_rows_belong_to_positions_and_images(make)
+    _draws_have_their_law(make)
+    _redrafts_collide_as_often_as_independent_ones(make)
+
+
+def _fresh_numbers_are_independent(make: MakeNoise) -> None:
+    base = _quantiles(make, BASE)
+    _demand(_even(base), "fresh numbers are not uniform")
+    for one, next_one in ((base[:, :-1], base[:, 1:]), (base[:-1], base[1:])):
+        _demand(_independent(one, next_one), "neighbouring positions or images share their fresh numbers")
+    _demand(_no_two_alike(base), "two positions or images share their fresh numbers")
+    for other in ELSEWHERE:
+        _demand(_independent(base, _quantiles(make, other)), f"fresh numbers repeat: {_difference(other)}")
+    coins = _noise(make, BASE).accept(torch.full((ROWS, COLUMNS), 0.5), Key("accept", _positions(0)), _all())
+    _demand(_independent(coins.double().numpy() / 2, (base >= 0.5) * 0.5, cells=2), "coins follow the drafts")
+
+
+def _gumbel_rows_belong_to_positions_and_images(make: MakeNoise) -> None:
+    base = _race(make, BASE)
+    _demand(_even(base), "Gumbel draws are not uniform")
+    _demand(_no_two_alike(base), "two positions or images share a Gumbel row")
+    _demand(np.array_equal(base, _race(make, replace(BASE, passes=2))), "a Gumbel row changes with the pass")
+    moving = _noise(make, BASE)
+    for moved in (0, 1, 5, COLUMNS):
+        if moved:
+            moving.advance()
+        shifted = moving.coupled(_even_law(), _positions(moved), _all()).numpy() / FINE
+        same = np.array_equal(shifted, _race(make, replace(BASE, shift=moved)))
+        _demand(same, "a Gumbel row changes when the window moves")
+    for other in (BASE, *ELSEWHERE):
+        if other.role == "draft" and other.index == 0 and other.passes == 1:
+            drawn = _quantiles(make, other)
+            _demand(_independent(base, drawn), "fresh draws follow the Gumbel rows")
+            if other != BASE:
+                _demand(_independent(base, _race(make, other)), f"Gumbel rows repeat: {_difference(other)}")
+
+
+def _draws_have_their_law(make: MakeNoise) -> None:
+    law = torch.tensor([0.5, 0.0, 0.24, 0.0, 0.2, 0.05, 0.01, 0.0], dtype=torch.float64)
+    laws = law.expand(ROWS, COLUMNS, 8).contiguous()
+    for dtype in (torch.float32, torch.float64):
+        noise = _noise(make, BASE)
+        for verb, tokens in (
+            ("draw", noise.draw(laws.to(dtype), Key("draft", _positions(0)), _all())),
+            ("coupled", noise.coupled(laws.to(dtype), _positions(0), _all())),
+        ):
+            counts = torch.bincount(tokens.flatten(), minlength=8).double()
+            _demand(not bool(counts[law == 0].any()), f"{verb} chose a token of probability zero")
+            expected = (law * tokens.numel())[law > 0]
+            statistic = float(((counts[law > 0] - expected) ** 2 / expected).sum())
+            _demand(chisquare.tail(statistic, len(expected) - 1) > ALPHA, f"{verb} does not follow its law in {dtype}")
+    coins = _noise(make, BASE).accept(torch.full((ROWS, COLUMNS), 0.3), Key("accept", _positions(0)), _all())
+    n = coins.numel()
+    _demand(abs(float(coins.sum()) - 0.3 * n) < 5 * (n * 0.21) ** 0.5, "coins do not fall with their probability")
+
+
+def _redrafts_collide_as_often_as_independent_ones(make: MakeNoise) -> None:
+    """Two passes draw equal tokens at rate Σ p q; a key without the pass makes them agree far more often."""
+    generator = torch.Generator().manual_seed(0)
+    p, q = torch.rand(2, ROWS, COLUMNS, 16, generator=generator, dtype=torch.float64).pow(3).add(1e-9).unbind(0)
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    noise = _noise(make, BASE)
+    first = noise.draw(p, Key("draft", _positions(0)), _all())
+    noise.advance()
+    second = noise.draw(q, Key("draft", _positions(0)), _all())
+    rate = (p * q).sum(-1)
+    z = float(((first == second).double() - rate).sum() / (rate * (1 - rate)).sum().sqrt())
+    _demand(abs(z) < 5, f"successive drafts agree more or less often than Σ p·q ({z:+.0f} standard errors)")
+
+
+def _noise(make: MakeNoise, address: Address) -> Noise:
+    prompts = [Prompt(f"image-{address.images + row}", "") for row in range(ROWS)]
+    noise = make(prompts, address.seed, address.sample)
+    for _ in range(address.passes):
+        noise.advance()
+    return noise
+
+
+def _quantiles(make: MakeNoise, address: Address) -> np.ndarray:
+    """The leading bits of one number per image and position, [ROWS, COLUMNS] in [0, 1)."""
+    key = Key(address.role, _positions(address.shift), address.index)
+    return _noise(make, address).draw(_even_law(), key, _all()).numpy() / FINE
+
+
+def _race(make: MakeNoise, address: Address) -> np.ndarray:
+    """The winner of one Gumbel row per image and position, [ROWS, COLUMNS] in [0, 1)."""
+    return _noise(make, address).coupled(_even_law(), _positions(address.shift), _all()).numpy() / FINE
+
+
+def _even_law() -> Tensor:
+    return torch.full((ROWS, COLUMNS, FINE), 1 / FINE, dtype=torch.float64)
+
+
+def _positions(shift: int) -> Tensor:
+    return (torch.arange(COLUMNS) + shift).expand(ROWS, COLUMNS)
+
+
+def _all() -> Tensor:
+    return torch.ones(ROWS, COLUMNS, dtype=torch.bool)
+
+
+def _even(u: np.ndarray, cells: int = 16) -> bool:
+    counts = np.bincount((u * cells).astype(int).ravel(), minlength=cells)
+    statistic = ((counts - u.size / cells) ** 2).sum() * cells / u.size
+    return chisquare.tail(float(statistic), cells - 1) > ALPHA
+
+
+def _independent(u: np.ndarray, v: np.ndarray, cells: int = 4) -> bool:
+    """Chi-square of the joint cells of two arrays whose margins are uniform."""
+    grid = np.minimum((u * cells).astype(int), cells - 1) * cells + np.minimum((v * cells).astype(int), cells - 1)
+    counts = np.bincount(grid.ravel(), minlength=cells**2)
+    statistic = ((counts - u.size / cells**2) ** 2).sum() * cells**2 / u.size
+    return chisquare.tail(float(statistic), cells**2 - 1) > ALPHA
+
+
+def _no_two_alike(u: np.ndarray) -> bool:
+    """No two columns and no two rows of [ROWS, COLUMNS] agree in more than half of their entries."""
+    columns = (u[:, :, None] == u[:, None, :]).mean(0)
+    rows = (u[:, None, :] == u[None, :, :]).mean(2)
+    return all((share - np.eye(len(share))).max() < 0.5 for share in (columns, rows))
+
+
+def _difference(other: Address) -> str:
+    return ", ".join(_parts(other)) + " is not part of the key"
+
+
+def _parts(other: Address) -> Iterator[str]:
+    for name in other.__dataclass_fields__:
+        if getattr(other, name) != getattr(BASE, name):
+            yield {"passes": "the pass", "shift": "the position", "images": "the image"}.get(name, f"the {name}")
+
+
+def _demand(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise NoiseError(otherwise)

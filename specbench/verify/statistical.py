@@ -1,0 +1,203 @@
+"""The law of a method under its real noise, real attention and real cache, tested on thousands of small images.
+
+Knows: given its prefix, every token of an image must be a draw from the target's law at that prefix. The laws come from
+one teacher-forced pass over the finished images and this house's second reading of the filters, so that neither the
+loop nor the production filters are part of the reference.
+Refuses to know: how a method works.
+
+The tests (under the null each statistic is chi-square; family-wise error by Bonferroni over all tests of a method):
+``rank`` orders each law by probability, ``draftlike`` by probability over the average law of the position (what a draft
+that ignores the context would be), and both ask whether the randomised probability integral transform is uniform;
+``token`` compares counts of each code with their conditional expectation; ``neighbours`` and ``rows`` ask
+whether the transforms of adjacent positions, and of adjacent images of the batch, are independent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specbench.decoding.build import build_decoder
+from specbench.decoding.interfaces import START, Canvas, Forward, Prompt, Target
+from specbench.decoding.laws import Sampling
+from specbench.verify import chisquare
+from specbench.verify.result import Result
+from specbench.verify.tabular import reference_law
+
+ROWS, WINDOW = 4096, 8
+ALPHA = 1e-3
+"""Chance that a lossless method fails at all, over all its tests and terms (seeds are fixed, so it fails always or never)."""
+DETECT = 0.02
+"""The suite must see a distance of this size with 99 % power, or it is not worth running."""
+CONTRAST = 0.3
+"""Mean total variation between contexts that the head is sharpened to: a law that ignores its context tests nothing."""
+TERMS = (Sampling(), Sampling(temperature=0.9, top_k=16, top_p=0.9, guidance=3.0))
+BINS, COARSE = 16, 4
+TEXTS = ("a red circle", "two blue squares", "a green ring above a yellow star", "three white triangles")
+
+
+@dataclass(frozen=True)
+class Test:
+    """One chi-square test: statistic, degrees of freedom, draws, and the distance seen in its cells."""
+
+    name: str
+    statistic: float
+    df: int
+    draws: int
+    distance: float
+
+    @property
+    def p_value(self) -> float:
+        """Chance of a larger statistic under the null."""
+        return chisquare.tail(self.statistic, self.df)
+
+
+def statistical(
+    method: Mapping[str, Any], rows: int = ROWS, window: int = WINDOW, target: Target | None = None
+) -> Result:
+    """Run all tests under all terms. ``p_value`` is adjusted; the detail states the smallest detectable distance."""
+    started, found, contrasts = time.perf_counter(), [], []
+    base = target or _tiny()
+    prompts = [Prompt(f"statistical/{i}", TEXTS[i % len(TEXTS)]) for i in range(rows)]
+    for sampling in TERMS:
+        sharp, contrast = sharpen(base, sampling)
+        contrasts.append(contrast)
+        decoder = build_decoder(method["settings"], window, sampling)
+        tokens = decoder.decode(sharp, prompts, seed=20).tokens
+        found += judge_tokens(tokens, reference_laws(sharp, prompts, tokens, sampling))
+    family = len(found)
+    p_value = min(1.0, family * min(test.p_value for test in found))
+    worst = min(found, key=lambda test: test.p_value)
+    smallest = max(chisquare.detectable(test.draws, ALPHA / family, test.df) for test in found)
+    if smallest > DETECT:
+        raise ValueError(f"{rows} images detect only a distance of {smallest:.3f}: take more")
+    detail = (
+        f"{family} tests on {len(TERMS)} × {rows:,} images, W={window}, worst {worst.name!r}; would detect a distance of "
+        f"{smallest:.4f} with 99 % power; TV between contexts {min(contrasts):.2f}; {time.perf_counter() - started:.0f} s"
+    )
+    passed = p_value >= ALPHA if method["lossless"] else None
+    return Result(method["name"], "statistical", worst.distance, p_value, passed, detail)
+
+
+def judge_tokens(tokens: Tensor, laws: NDArray[np.float64], seed: int = 0) -> list[Test]:
+    """The five tests on ``tokens`` [B, N] against the laws [B, N, V] at their own prefixes."""
+    x = tokens.numpy()
+    rng = np.random.default_rng(seed)
+    chosen = np.take_along_axis(laws, x[..., None], 2)[..., 0]
+    if (chosen <= 0).any():
+        impossible = int((chosen <= 0).sum())
+        return [Test("support", float("inf"), 1, x.size, impossible / x.size)]
+    u = _transform(laws, laws, x, rng)
+    draftlike = _transform(laws / np.maximum(laws.mean(0, keepdims=True), 1e-300), laws, x, rng)
+    return [
+        _uniform("rank", _bins(u, BINS), BINS),
+        _uniform("draftlike", _bins(draftlike, BINS), BINS),
+        _counts(x, laws),
+        _uniform("neighbours", _bins(u[:, :-1], COARSE) * COARSE + _bins(u[:, 1:], COARSE), COARSE**2),
+        _uniform("rows", _bins(u[::2], COARSE) * COARSE + _bins(u[1::2], COARSE), COARSE**2),
+    ]
+
+
+def _transform(
+    order: NDArray[np.float64], laws: NDArray[np.float64], x: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Randomised probability integral transform [B, N]: the mass ordered above the token, and a random part of its own."""
+    own = np.take_along_axis(order, x[..., None], 2)
+    above = np.where(order > own, laws, 0).sum(2)
+    tied = np.where(order == own, laws, 0).sum(2)
+    return above + rng.random(x.shape) * tied
+
+
+def _bins(u: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    return np.minimum((u * bins).astype(np.int64), bins - 1)
+
+
+def _uniform(name: str, cells: NDArray[np.int64], bins: int) -> Test:
+    share = np.bincount(cells.ravel(), minlength=bins) / cells.size
+    statistic = cells.size * bins * ((share - 1 / bins) ** 2).sum()
+    return Test(name, float(statistic), bins - 1, cells.size, float(np.abs(share - 1 / bins).sum() / 2))
+
+
+def _counts(x: NDArray[np.int64], laws: NDArray[np.float64]) -> Test:
+    """Counts minus conditional expectations are a martingale: their covariance is the sum of the laws' covariances."""
+    vocab = laws.shape[2]
+    flat = laws.reshape(-1, vocab)
+    gap = np.bincount(x.ravel(), minlength=vocab) - flat.sum(0)
+    covariance = np.diag(flat.sum(0)) - flat.T @ flat
+    statistic = gap @ np.linalg.pinv(covariance, rcond=1e-10, hermitian=True) @ gap
+    df = int(np.linalg.matrix_rank(covariance, tol=1e-10 * np.abs(covariance).max(), hermitian=True))
+    return Test("token", float(statistic), df, x.size, float(np.abs(gap).sum() / 2 / x.size))
+
+
+def reference_laws(
+    target: Target, prompts: Sequence[Prompt], tokens: Tensor, sampling: Sampling, rows: int = 1024
+) -> NDArray[np.float64]:
+    """Law [B, N, V] at every prefix of the finished images ``tokens`` [B, N], from one wide pass."""
+    laws = []
+    for start in range(0, len(tokens), rows):
+        part = tokens[start : start + rows]
+        fed = torch.cat([torch.full_like(part[:, :1], START), part[:, :-1]], 1)
+        canvas = target.begin(prompts[start : start + rows], sampling.guidance)
+        laws.append(reference_law(canvas.forward(fed).logits.double().numpy(), sampling))
+    return np.concatenate(laws)
+
+
+@dataclass
+class Sharpened:
+    """A target whose logits are multiplied by ``factor``; everything else is the target's own."""
+
+    target: Target
+    factor: float
+
+    def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> SharpenedCanvas:
+        """Open the target's canvas."""
+        return SharpenedCanvas(self.target.begin(prompts, guidance), self.factor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+
+@dataclass
+class SharpenedCanvas:
+    """A canvas whose logits are multiplied by ``factor``."""
+
+    canvas: Canvas
+    factor: float
+
+    def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
+        """The canvas's pass with sharper logits."""
+        forward = self.canvas.forward(tokens, parents, taps)
+        return replace(forward, logits=forward.logits * self.factor)
+
+    def keep(self, n: Tensor) -> None:
+        """As the canvas."""
+        self.canvas.keep(n)
+
+
+def sharpen(target: Target, sampling: Sampling, rows: int = 128) -> tuple[Sharpened, float]:
+    """Raise the factor until the mean total variation between the laws of random contexts is :data:`CONTRAST`."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(target.vocab, (rows, target.grid.size), generator=generator)
+    prompts = [Prompt(f"contrast/{i}", TEXTS[i % len(TEXTS)]) for i in range(rows)]
+    factor = 0.5
+    while factor < 1e4:
+        factor *= 1.5
+        sharp = Sharpened(target, factor)
+        laws = reference_laws(sharp, prompts, tokens, sampling)
+        contrast = float(np.abs(laws[1:, 1:] - laws[:-1, 1:]).sum(-1).mean() / 2)
+        if contrast >= CONTRAST:
+            return sharp, contrast
+    raise ValueError("the target's laws do not depend on their context")
+
+
+def _tiny() -> Target:
+    from specbench.models import load_target
+
+    return load_target("mini/tiny", dtype="float32")
