@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specbench.bench.comparison import compare
     from specbench.bench.config import RunRequest, compose, explain
     from specbench.bench.health import doctor
-    from specbench.bench.document import exit_code
+    from specbench.bench.document import exit_code, pictures
     from specbench.bench.listing import (
         keys,
         list_methods,
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         list_prompts,
         list_runs,
         list_tables,
-        pictures,
         values,
     )
-    from specbench.bench.runner import plan, run
+    from specbench.bench.planning import plan
+    from specbench.bench.runner import run
     from specbench.bench.store import export
 
 _HOMES = {
@@ -42,9 +42,9 @@ _HOMES = {
     "list_prompts": "listing",
     "list_runs": "listing",
     "list_tables": "listing",
-    "pictures": "listing",
+    "pictures": "document",
     "values": "listing",
-    "plan": "runner",
+    "plan": "planning",
     "run": "runner",
     "export": "store",
 }

@@ -1,0 +1,237 @@
+"""The JSON document of ``run`` and ``sweep``: the contract that reports, scripts and people read.
+
+Knows: the document's fields, cell states and exit codes.
+Refuses to know: how a number is computed (``metrics``) and how it is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specbench.bench import metrics, store
+from specbench.bench.cells import circumstances
+from specbench.bench.config import RunRequest
+from specbench.bench.planning import Group, Job, json_document
+from specbench.bench.scoring import scorer_code
+from specbench.bench.store import Records, Writer
+
+ONE = {"value": 1.0, "low": 1.0, "high": 1.0}
+COMMON = ("processor", "accelerator", "threads", "versions")
+"""Circumstances whose change between the sessions of one table deserves a warning."""
+
+
+@dataclass
+class Outcome:
+    """What only the run itself knows: counts, cells that stopped and why, images that came out differently."""
+
+    total: int = 0
+    done: int = 0
+    warmup: int = 0
+    stopped: dict[str, tuple[str, str]] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+
+
+def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -> dict[str, Any]:
+    """Everything that is known about ``groups`` after a run, from the store."""
+    cells: list[dict[str, Any]] = []
+    first = groups[0]
+    curve = None
+    for group in groups:
+        baseline = written.cell(group.jobs[0].cell)
+        found = _cost_curve(baseline, group)
+        curve = curve or found
+        for job in group.jobs:
+            cells.append(_cell(group, job, written.cell(job.cell), baseline, found, outcome))
+    return json_document(
+        cells=cells,
+        cost_curve=curve,
+        warmup=outcome.warmup,
+        warnings=[*_prompt_warnings(groups), *_session_warnings(written, groups)],
+        circumstances=circumstances(first.request.device, first.request.batch),
+        prompts={
+            "name": first.prompts.name,
+            "count": len(first.items),
+            "samples": first.request.prompts.samples,
+            "hash": first.prompts.hash,
+            "ids": sorted({prompt.id for group in groups for prompt in group.items}),
+        },
+        scorer=first.scorer,
+        out=str(written.out),
+    )
+
+
+def _cell(
+    group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None, outcome: Outcome
+) -> dict[str, Any]:
+    request, keys = job.request, group.keys()
+    have = [key for key in keys if key in records.images]
+    state, error = _state(job, len(have), len(keys), outcome)
+    cell: dict[str, Any] = {
+        "id": job.cell.id,
+        "model": request.model,
+        "method": request.method,
+        "window": job.cell.width,
+        "seed": request.seed,
+        "lossless": request.lossless,
+        "state": state,
+        "error": error,
+        "images": len(have),
+        "images_requested": len(keys),
+        "batch": request.batch,
+        "grid": list(group.target.grid),
+        "settings": dict(request.settings),
+        "requested": requested(request),
+        "warnings": _cell_warnings(job, outcome),
+    }
+    counted = metrics.counters([records.images[key] for key in have]) if have else dict.fromkeys(_COUNTERS)
+    effective = counted.pop("effective_window", None)
+    cell["effective"] = {} if effective is None else {"window": effective}
+    cell |= counted | _ratios(group, job, records, baseline, curve)
+    cell["accuracy"] = metrics.accuracy(records, have, group.scorer, scorer_code())
+    entropies = [records.images[key]["entropy"] for key in have if records.images[key]["entropy"] is not None]
+    cell["entropy"] = sum(entropies) / len(entropies) if entropies else None
+    return cell
+
+
+_COUNTERS = (
+    "nfe",
+    "steps_with_row_ends",
+    "tokens_per_pass",
+    "accept_rate_pooled",
+    "accept_rate_per_image_mean",
+    "accept_rate_at",
+    "accepted_length",
+)
+
+
+def _ratios(
+    group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None
+) -> dict[str, Any]:
+    """NFE and latency against AR. AR's own are 1 by definition, and carry no interval of width."""
+    keys = group.keys()
+    is_ar = job is group.jobs[0]
+    pairs = metrics.timed_pairs(baseline, records, keys) if group.timed else {}
+    own = [pair[1] for pair in pairs.values()]
+    passes, clocks = metrics.nfe_ratio(baseline, records, keys), metrics.latency_ratio(pairs)
+    single = curve["seconds"][curve["windows"].index(1)] if curve else None
+    flat = metrics.latency_ratio_flat(baseline, records, pairs, single)
+    return {
+        "paired": sum(key in baseline.images and key in records.images for key in keys),
+        "nfe_ratio": _ratio(passes, is_ar),
+        "latency_s": {"mean": sum(map(metrics.latency, own)) / len(own)} if own else None,
+        "latency_ratio": _ratio(clocks, is_ar),
+        "latency_ratio_flat": flat,
+        "timed_together": len(pairs),
+        "timing": metrics.timing_means(records, own, list(pairs)),
+        "throughput": None if group.timed else metrics.throughput(records, keys),
+    }
+
+
+def _ratio(value: metrics.Interval | None, is_ar: bool) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    return dict(ONE) if is_ar else metrics.interval(value)
+
+
+def requested(request: RunRequest) -> dict[str, Any]:
+    """A cell's settings as they were asked for, under the keys that set them."""
+    flat: dict[str, Any] = {"model": request.model, "model.protocol": request.protocol, "method": request.method}
+    flat |= {f"method.{key}": value for key, value in request.settings.items()}
+    flat |= {f"sampling.{key}": value for key, value in request.sampling.items()}
+    flat |= {"window": request.window, "seed": request.seed, "device": request.device, "dtype": request.dtype}
+    flat |= {"batch": request.batch, "prompts": request.prompts.name, "prompts.limit": request.prompts.limit}
+    return flat | {"prompts.samples": request.prompts.samples, "scores": request.scorer}
+
+
+def _state(job: Job, have: int, wanted: int, outcome: Outcome) -> tuple[str, str | None]:
+    if have == wanted:
+        return "done", None
+    if job.cell.id in outcome.stopped:
+        return outcome.stopped[job.cell.id]
+    return "incomplete", f"{wanted - have} of {wanted} images are missing"
+
+
+def _cell_warnings(job: Job, outcome: Outcome) -> list[str]:
+    changed = outcome.changed.get(job.cell.id)
+    if not changed:
+        return []
+    return [f"{changed} stored images came out differently when decoded again for timing (near-ties of {job.request.dtype})"]
+
+
+def _prompt_warnings(groups: Sequence[Group]) -> list[str]:
+    """What the models cannot read of the prompts, each once, with the number of prompts it concerns."""
+    counts: Counter[str] = Counter()
+    seen = set()
+    for group in groups:
+        warn = getattr(group.target, "warnings", None)
+        for prompt in group.items if callable(warn) else ():
+            if (group.request.model, prompt.id) not in seen:
+                seen.add((group.request.model, prompt.id))
+                counts.update(warn(prompt))  # type: ignore[misc]
+    return [text if n == 1 else f"{text} ({n} prompts)" for text, n in counts.items()]
+
+
+def _session_warnings(written: Writer, groups: Sequence[Group]) -> list[str]:
+    """A table from several sessions says so where their circumstances differ."""
+    names = {
+        image["session"]
+        for group in groups
+        for job in group.jobs
+        for key, image in written.cell(job.cell).images.items()
+        if key in set(group.keys())
+    }
+    notes = [note for name in sorted(names) if (note := store.session(written.out, name)) is not None]
+    differ = [key for key in COMMON if len({str(note.get(key)) for note in notes}) > 1]
+    return [f"the images come from {len(notes)} sessions that differ in {', '.join(differ)}"] if differ else []
+
+
+def _cost_curve(baseline: Records, group: Group) -> dict[str, Any] | None:
+    if not group.timed or not baseline.costs:
+        return None
+    latest = baseline.costs[-1]
+    single = latest["seconds"][latest["windows"].index(1)]
+    return {
+        "windows": latest["windows"],
+        "seconds": latest["seconds"],
+        "ratio": [seconds / single for seconds in latest["seconds"]],
+    }
+
+
+def exit_code(document: Mapping[str, Any]) -> int:
+    """0: every cell is done · 1: one failed, ran out of memory or was skipped for that · 5: images are missing."""
+    states = {cell["state"] for cell in document["cells"]}
+    if states & {"failed", "oom", "skipped"}:
+        return 1
+    return 5 if "incomplete" in states else 0
+
+
+def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The stored pictures of a run document: ``cell prompt text sample nfe file accepted fixed_pass changes grid``."""
+    out = Path(document["out"])
+    held = store.read(out)
+    ids, samples = document["prompts"]["ids"], range(document["prompts"]["samples"])
+    rows = []
+    for cell in document["cells"]:
+        records = held.get(cell["id"])
+        for prompt, sample in [(prompt, sample) for prompt in ids for sample in samples] if records else []:
+            image = records.images.get((prompt, sample)) if records else None
+            if image is not None and records is not None:
+                rows.append(
+                    {
+                        "cell": cell["id"],
+                        "prompt": prompt,
+                        "text": image["text"],
+                        "sample": sample,
+                        "nfe": metrics.nfe(image),
+                        "file": str(records.folder / image["file"]),
+                        "accepted": image["trace"]["accepted"],
+                        "fixed_pass": image["trace"]["fixed_pass"],
+                        "changes": image["trace"]["changes"],
+                        "grid": cell["grid"],
+                    }
+                )
+    return rows

@@ -1,0 +1,175 @@
+"""From stored records to named numbers: counters, clocks, verdicts (definitions: ``docs/metrics.md``).
+
+Knows: which records stand behind which number, and that ratios pair images by prompt and sample.
+Refuses to know: where records lie, and how a document or a table is laid out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specbench.bench import stats
+from specbench.bench.stats import Interval
+
+if TYPE_CHECKING:
+    from specbench.bench.store import Key, Records
+    from specbench.decoding.trace import Trace
+
+Timing = Mapping[str, Any]
+
+
+def merged(traces: Sequence[Mapping[str, Any]]) -> Trace:
+    """Stored traces of single images as one :class:`Trace`, so that its metrics are computed in one place only."""
+    import torch
+
+    from specbench.decoding.trace import Trace
+
+    passes = max(len(trace["window"]) for trace in traces)
+
+    def per_pass(name: str) -> torch.Tensor:
+        return torch.tensor([[*trace[name], *[0] * (passes - len(trace[name]))] for trace in traces]).T
+
+    return Trace(
+        window=per_pass("window"),
+        drafted=per_pass("drafted"),
+        accepted=per_pass("accepted"),
+        committed=per_pass("committed"),
+        fixed_pass=torch.tensor([trace["fixed_pass"] for trace in traces]),
+        changes=torch.tensor([trace["changes"] for trace in traces]),
+    )
+
+
+def nfe(image: Mapping[str, Any]) -> int:
+    """Target passes of one stored image."""
+    return len(image["trace"]["window"])
+
+
+def latency(timing: Timing) -> float:
+    """Seconds of one image at batch 1: prefill + passes + sampling, pixels excluded."""
+    return float(timing["prefill"] + timing["passes"] + timing["sampling"])
+
+
+def counters(images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every number that follows from the traces alone; NaN becomes None."""
+    trace = merged([image["trace"] for image in images])
+    drafted = bool(trace.drafted.sum() > 0)
+    return {
+        "nfe": {"mean": float(trace.nfe.double().mean()), "total": int(trace.nfe.sum())},
+        "steps_with_row_ends": float(trace.steps_with_row_ends.double().mean()),
+        "tokens_per_pass": trace.tokens_per_pass,
+        "accept_rate_pooled": finite(trace.accept_rate_pooled),
+        "accept_rate_per_image_mean": finite(trace.accept_rate_per_image_mean),
+        "accept_rate_at": [finite(rate) for rate in trace.accept_rate_at] if drafted else None,
+        "accepted_length": {
+            "with_bonus": trace.accepted_length(bonus=True),
+            "without_bonus": trace.accepted_length(),
+        }
+        if drafted
+        else None,
+        "effective_window": int(trace.window.max()),
+    }
+
+
+def nfe_ratio(baseline: Records, records: Records, keys: Sequence[Key]) -> Interval | None:
+    """Σ NFE of AR ÷ Σ NFE of the method over the images both have."""
+    both = [key for key in keys if key in baseline.images and key in records.images]
+    if not both:
+        return None
+    return stats.ratio_of_sums(
+        [nfe(baseline.images[key]) for key in both],
+        [nfe(records.images[key]) for key in both],
+        [prompt for prompt, _ in both],
+    )
+
+
+def timed_pairs(baseline: Records, records: Records, keys: Sequence[Key]) -> dict[Key, tuple[Timing, Timing]]:
+    """AR's and the method's timing of each image where one process took both, at batch 1; the latest such process."""
+    pairs = {}
+    for key in keys:
+        ours, theirs = records.timed(key), baseline.timed(key)
+        for session in reversed(ours):
+            if session in theirs and ours[session]["rows"] == theirs[session]["rows"] == 1:
+                pairs[key] = (theirs[session], ours[session])
+                break
+    return pairs
+
+
+def latency_ratio(pairs: Mapping[Key, tuple[Timing, Timing]]) -> Interval | None:
+    """Σ latency of AR ÷ Σ latency of the method over the images that were timed together."""
+    if not pairs:
+        return None
+    return stats.ratio_of_sums(
+        [latency(ar) for ar, _ in pairs.values()],
+        [latency(own) for _, own in pairs.values()],
+        [prompt for prompt, _ in pairs],
+    )
+
+
+def latency_ratio_flat(
+    baseline: Records, records: Records, pairs: Mapping[Key, tuple[Timing, Timing]], single_pass: float | None
+) -> float | None:
+    """The latency ratio if every pass cost ``single_pass`` seconds, sampling as measured."""
+    if not pairs or single_pass is None:
+        return None
+
+    def total(side: Records, index: int) -> float:
+        return sum(nfe(side.images[key]) * single_pass + pair[index]["sampling"] for key, pair in pairs.items())
+
+    return total(baseline, 0) / total(records, 1)
+
+
+def timing_means(records: Records, timings: Sequence[Timing], keys: Sequence[Key]) -> dict[str, float | None] | None:
+    """Mean seconds per image of each phase, and mean passes."""
+    if not timings:
+        return None
+
+    def mean(name: str) -> float | None:
+        values = [float(timing[name]) for timing in timings if timing[name] is not None]
+        return sum(values) / len(values) if values else None
+
+    passes = [nfe(records.images[key]) for key in keys if key in records.images]
+    return {
+        "prefill_s": mean("prefill"),
+        "pass_s": mean("passes"),
+        "sampling_s": mean("sampling"),
+        "pixels_s": mean("pixels"),
+        "passes": sum(passes) / len(passes) if passes else None,
+    }
+
+
+def throughput(records: Records, keys: Sequence[Key]) -> float | None:
+    """Images per second over whole batches of more than one image, each batch counted once."""
+    batches = {
+        (timing["session"], timing["round"]): timing
+        for key in keys
+        for timing in records.timings.get(key, ())
+        if timing["rows"] > 1
+    }
+    seconds = sum(latency(timing) for timing in batches.values())
+    return sum(timing["rows"] for timing in batches.values()) / seconds if seconds else None
+
+
+def accuracy(records: Records, keys: Sequence[Key], scorer: str | None, code: str) -> dict[str, Any] | None:
+    """Mean of the families' accuracies with its interval, and each family, over the images that have a verdict."""
+    correct: dict[str, dict[str, list[bool]]] = {}
+    for prompt, sample in keys:
+        score = records.scores.get((prompt, sample, str(scorer), code))
+        if score is not None:
+            verdict = score["verdict"]
+            correct.setdefault(verdict["family"], {}).setdefault(prompt, []).append(bool(verdict["correct"]))
+    if not correct:
+        return None
+    overall, families = stats.mean_of_families(correct)
+    return {**interval(overall), "families": {name: interval(value) for name, value in families.items()}}
+
+
+def interval(value: Interval) -> dict[str, float | None]:
+    """An interval as the document writes it."""
+    return {"value": finite(value.value), "low": finite(value.low), "high": finite(value.high)}
+
+
+def finite(value: float) -> float | None:
+    """None for NaN: a value that cannot be had."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,222 @@
+"""From requests to work: targets loaded, cells named, rounds laid out, and what the store already has.
+
+Knows: that every cell needs the AR cell of its terms, that batches are cut from the prompt set by index, and what is
+still missing.
+Refuses to know: clocks, files, and the order in which a round is decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.bench import registry, store
+from specbench.bench.cells import Cell, cell_of, weights_hash
+from specbench.bench.config import PromptRequest, RunRequest
+from specbench.bench.events import CellLabel
+from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from specbench.bench.store import Key, Records
+    from specbench.decoding.interfaces import Decoder, Prompt, Target
+    from specbench.decoding.laws import Sampling
+    from specbench.prompts import PromptSet
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell ready to run."""
+
+    request: RunRequest
+    cell: Cell
+    decoder: Decoder
+
+    @property
+    def label(self) -> CellLabel:
+        """How people call it."""
+        r = self.request
+        return CellLabel(self.cell.id, r.model, r.method, r.window, r.seed)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Prompts that are decoded together by every cell, one after the other. ``index`` fixes the rotation."""
+
+    index: int
+    sample: int
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def keys(self) -> list[Key]:
+        """What finds this round's images in a cell."""
+        return [(prompt.id, self.sample) for prompt in self.prompts]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells of one AR cell: same model, precision, sampling, prompts, seed and batch. ``jobs[0]`` is AR."""
+
+    target: Target
+    sampling: Sampling
+    prompts: PromptSet
+    items: tuple[Prompt, ...]
+    jobs: tuple[Job, ...]
+
+    @property
+    def request(self) -> RunRequest:
+        """The request of the AR cell: what the group shares."""
+        return self.jobs[0].request
+
+    @property
+    def timed(self) -> bool:
+        """Latency is that of one image: it is measured at batch 1 and nowhere else."""
+        return self.request.batch == 1
+
+    @property
+    def scorer(self) -> str | None:
+        """The prompt set's scorer, unless scoring was switched off."""
+        return None if self.request.scorer == "none" else self.prompts.scorer
+
+    def rounds(self) -> Iterator[Round]:
+        """All rounds; a batch is a run of prompt indices, whatever the store holds."""
+        size = self.request.batch
+        batches = [self.items[at : at + size] for at in range(0, len(self.items), size)]
+        for sample in range(self.request.prompts.samples):
+            for number, batch in enumerate(batches):
+                yield Round(sample * len(batches) + number, sample, batch)
+
+    def keys(self) -> list[Key]:
+        """Every image of a cell, in the order of the rounds."""
+        return [key for each in self.rounds() for key in each.keys]
+
+
+def prepare(requests: Sequence[RunRequest]) -> list[Group]:
+    """Build decoders, load prompts and targets once each, add the AR cells.
+
+    Raises :class:`UsageError` for unknown parts, a limit beyond the set, a window beyond the image's tokens.
+    """
+    from specbench.decoding.laws import Sampling
+
+    grouped: dict[str, list[RunRequest]] = {}
+    for request in requests:
+        registry.build(request.method, request.settings, request.window, Sampling(**request.sampling))
+        grouped.setdefault(_shared(request), []).append(request)
+    targets: dict[tuple[str, str, str], tuple[Target, str]] = {}
+    groups = []
+    for members in grouped.values():
+        first = members[0]
+        sampling = Sampling(**first.sampling)
+        prompts, items = _prompts(first.prompts)
+        place = (first.model, first.dtype, first.device)
+        if place not in targets:
+            target = registry.load_target(*place)
+            targets[place] = (target, weights_hash(target))
+        target, weights = targets[place]
+        for request in members:
+            if request.window is not None and request.window > target.grid.size:
+                raise UsageError(
+                    f"window {request.window} is beyond the {target.grid.size} tokens of an image of {request.model}"
+                )
+        wanted = {request.identity(): request for request in (_baseline(first), *members)}
+        jobs = tuple(
+            Job(
+                request,
+                cell_of(request, weights, prompts.hash),
+                registry.build(request.method, request.settings, request.window, sampling),
+            )
+            for request in wanted.values()
+        )
+        groups.append(Group(target, sampling, prompts, items, jobs))
+    return groups
+
+
+def _shared(request: RunRequest) -> str:
+    """What the cells of one group have in common: everything but the method, its window and its settings."""
+    return _baseline(request).identity()
+
+
+def _baseline(request: RunRequest) -> RunRequest:
+    ar = registry.method("ar")
+    return replace(request, method="ar", lossless=True, window=None, settings=dict(ar.settings), overridden=())
+
+
+def _prompts(request: PromptRequest) -> tuple[PromptSet, tuple[Prompt, ...]]:
+    from specbench.prompts import load_prompts
+
+    prompts = load_prompts(request.name, path=request.path, text=request.text)
+    count = len(prompts.items)
+    if count == 0:
+        raise UsageError(f"the prompt set {request.path or request.name} is empty")
+    if request.limit is not None and request.limit > count:
+        raise UsageError(f"prompts.limit={request.limit}, but {request.name} has {count} prompts")
+    return prompts, tuple(prompts.items[: request.limit])
+
+
+def pending(group: Group, job: Job, records: Records, baseline: Records, keys: Sequence[Key]) -> bool:
+    """Whether ``job`` has to decode these images: one is missing, or was never timed together with AR."""
+    if any(key not in records.images for key in keys):
+        return True
+    if not group.timed:
+        return False
+    return any(not records.timed(key).keys() & baseline.timed(key).keys() for key in keys)
+
+
+def todo(group: Group, held: dict[str, Records], keys: Sequence[Key]) -> list[Job]:
+    """The jobs of a round that must run. Where one is to be timed, AR runs with it, in the same process."""
+    ar, *others = group.jobs
+    baseline = held[ar.cell.id]
+    waiting = [job for job in others if pending(group, job, held[job.cell.id], baseline, keys)]
+    if (waiting and group.timed) or pending(group, ar, baseline, baseline, keys):
+        return [ar, *waiting]
+    return waiting
+
+
+def held(groups: Sequence[Group], out: str | Path) -> dict[str, Records]:
+    """What the store has of each cell; nothing for a new one."""
+    found = store.read(out)
+    folder = Path(out) / "cells"
+    return {
+        job.cell.id: found.get(job.cell.id) or store.Records(job.cell, folder / job.cell.id)
+        for group in groups
+        for job in group.jobs
+    }
+
+
+def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, Any]:
+    """What :func:`specbench.bench.run` would do, without doing it: see ``docs/architecture.md``."""
+    groups = prepare(requests)
+    have = held(groups, out)
+    cells = []
+    for group in groups:
+        runs = dict.fromkeys((job.cell.id for job in group.jobs), 0)
+        for each in group.rounds():
+            for job in todo(group, have, each.keys):
+                runs[job.cell.id] += len(each.keys)
+        for job in group.jobs:
+            label = job.label
+            wanted = group.keys()
+            cells.append(
+                {
+                    "id": label.id,
+                    "model": label.model,
+                    "method": label.method,
+                    "window": job.cell.width,
+                    "seed": label.seed,
+                    "images": len(wanted),
+                    "stored": sum(key in have[label.id].images for key in wanted),
+                    "to_run": runs[label.id],
+                }
+            )
+    return json_document(cells=cells, prompts=sum(len(group.items) for group in groups))
+
+
+def json_document(**fields: Any) -> dict[str, Any]:
+    """A document with its schema version first; it must survive JSON."""
+    document = {"schema": SCHEMA, **fields}
+    json.dumps(document, allow_nan=False)
+    return document

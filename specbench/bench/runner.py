@@ -1,0 +1,201 @@
+"""Run cells: in rounds, AR and methods in one process, order rotated, every image kept as it is made.
+
+Knows: the order of work, what is timed and what stays outside, and what happens when a cell fails.
+Refuses to know: configuration words, file layouts, statistics.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.bench.cells import circumstances
+from specbench.bench.config import RunRequest
+from specbench.bench.document import Outcome, build_document
+from specbench.bench.events import CellFailed, Event, ImageDone, Note, Planned, WarmedUp
+from specbench.bench.planning import Group, Job, Round, held, prepare, todo
+from specbench.bench.scoring import score_missing
+from specbench.bench.store import CellWriter, Writer
+from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specbench.decoding.interfaces import Generation
+
+OnEvent = Callable[[Event], None]
+
+
+def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEvent | None = None) -> dict[str, Any]:
+    """Decode what is missing of ``requests`` and of their AR cells, and return the run document.
+
+    Batches are runs of prompt indices and noise is addressed, so a run that was killed and resumed, or extended by a
+    larger limit, holds the same images as one that was not. A cell that fails is noted and the others go on.
+    Raises :class:`SpecbenchError` when the request or the store is at fault (``UsageError``: nothing was written).
+    """
+    if not requests:
+        raise UsageError("there is nothing to run")
+    tell = on_event or (lambda event: None)
+    groups = prepare(requests)
+    with Writer(out) as store:
+        work = held(groups, out)
+        rounds = [(g, r, todo(g, work, r.keys)) for g in groups for r in g.rounds()]
+        total = sum(len(r.keys) * len(jobs) for _, r, jobs in rounds)
+        labels = tuple(job.label for g in groups for job in g.jobs)
+        wanted = {(job.cell.id, key) for g in groups for job in g.jobs for key in g.keys()}
+        tell(Planned(labels, total, sum(key in work[cell].images for cell, key in wanted)))
+        if total:
+            store.begin_session(circumstances(groups[0].request.device, groups[0].request.batch))
+        outcome = Outcome(total=total)
+        for group in groups:
+            _GroupRun(group, store, tell, outcome).run()
+        return build_document(groups, store, outcome)
+
+
+@dataclass
+class _GroupRun:
+    """One group at work. ``dead`` holds the cells that stopped."""
+
+    group: Group
+    store: Writer
+    tell: OnEvent
+    outcome: Outcome
+    dead: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Warm up, go through the rounds, measure the cost curve, score what has no score yet."""
+        cells = {job.cell.id: self.store.cell(job.cell) for job in self.group.jobs}
+        rounds = [(each, jobs) for each in self.group.rounds() if (jobs := todo(self.group, dict(cells), each.keys))]
+        if rounds and self.group.timed:
+            self._warm_up({job.cell.id: job for _, jobs in rounds for job in jobs}.values())
+        for each, jobs in rounds:
+            self._round(each, jobs)
+        if rounds and self.group.timed and self.group.jobs[0].cell.id not in self.dead:
+            self._cost_curve()
+        for job in self.group.jobs:
+            score_missing(cells[job.cell.id], self.group)
+
+    def _warm_up(self, jobs: Any) -> None:
+        """Decode one image per cell and throw it away: first calls pay for allocations and caches."""
+        for job in jobs:
+            if self._decode(job, Round(0, 0, self.group.items[:1])) is not None:
+                self.outcome.warmup += 1
+                self.tell(WarmedUp(job.label))
+
+    def _round(self, each: Round, jobs: Sequence[Job]) -> None:
+        # Each cell stands first, second, … in turn, so that drift of the machine's speed favours none.
+        turn = each.index % len(jobs)
+        for job in [*jobs[turn:], *jobs[:turn]]:
+            if job.cell.id in self.dead:
+                self.outcome.total -= len(each.keys)
+                continue
+            decoded = self._decode(job, each)
+            if decoded is None:
+                self.outcome.total -= len(each.keys)
+            else:
+                self._keep(job, each, *decoded)
+
+    def _decode(self, job: Job, each: Round) -> tuple[Generation, float] | None:
+        """Decode one batch under the clock: the generation and its wall seconds, or None when the cell failed."""
+        import torch
+
+        from specbench.bench.probe import synchronize
+
+        request = job.request
+        try:
+            synchronize(request.device)
+            start = time.perf_counter()
+            generation = job.decoder.decode(self.group.target, each.prompts, seed=request.seed, sample=each.sample)
+            synchronize(request.device)
+            return generation, time.perf_counter() - start
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            self._fail(job, "oom", f"out of memory: {error}".strip(": "))
+        except Exception as error:
+            self._fail(job, "failed", f"{type(error).__name__}: {error}")
+        return None
+
+    def _fail(self, job: Job, state: str, message: str) -> None:
+        sentence = message.splitlines()[0]
+        writer = self.store.cell(job.cell)
+        writer.append("failure", state=state, error=sentence, traceback=traceback.format_exc(), session=self.store.session)
+        self._stop(job, state, sentence)
+        for other in self.group.jobs:
+            if other.cell.id in self.dead:
+                continue
+            if job is self.group.jobs[0]:
+                self._stop(other, "skipped", f"its AR baseline is {state}: {sentence}")
+            elif state == "oom" and other.cell.width >= job.cell.width:
+                self._stop(other, "skipped", f"{job.request.method} ran out of memory at window {job.cell.width}")
+
+    def _stop(self, job: Job, state: str, message: str) -> None:
+        self.dead.add(job.cell.id)
+        self.outcome.stopped[job.cell.id] = (state, message)
+        self.tell(CellFailed(job.label, state, message))
+
+    def _keep(self, job: Job, each: Round, generation: Generation, wall: float) -> None:
+        """Store a batch: new images with picture and record, known ones compared; the timing of all."""
+        writer = self.store.cell(job.cell)
+        tokens = generation.tokens.cpu()
+        new = [row for row, key in enumerate(each.keys) if key not in writer.images]
+        for row in set(range(len(each.keys))).difference(new):
+            if writer.images[each.keys[row]]["tokens"] != tokens[row].tolist():
+                self.outcome.changed[job.cell.id] = self.outcome.changed.get(job.cell.id, 0) + 1
+        start = time.perf_counter()
+        pixels = self.group.target.pixels(generation.tokens[new]) if new else None
+        seconds = {name: generation.trace.seconds.get(name, 0.0) for name in ("prefill", "passes", "sampling")}
+        seconds["pixels"] = (time.perf_counter() - start) * len(each.keys) / max(1, len(new))
+        if pixels is not None:
+            self._store_images(writer, job, each, new, generation, pixels)
+        for prompt, sample in each.keys:
+            # Several records of one batch carry its time; session and round tell them apart from several batches.
+            writer.append("timing", prompt=prompt, sample=sample, session=self.store.session, round=each.index,
+                          rows=len(each.keys), wall=wall, **(seconds if new else {**seconds, "pixels": None}))
+        for row, (prompt, sample) in enumerate(each.keys):
+            self.outcome.done += 1
+            latency = seconds["prefill"] + seconds["passes"] + seconds["sampling"]
+            nfe = int(generation.trace.nfe[row])
+            self.tell(ImageDone(job.label, prompt, sample, nfe, latency, self.outcome.done, self.outcome.total))
+
+    def _store_images(
+        self, writer: CellWriter, job: Job, each: Round, new: Sequence[int], generation: Generation, pixels: Tensor
+    ) -> None:
+        from specbench.bench.probe import mean_entropy
+        from specbench.bench.scoring import png
+
+        entropies: list[float | None] = [None] * len(new)
+        if job is self.group.jobs[0]:
+            prompts = [each.prompts[row] for row in new]
+            entropies = list(mean_entropy(self.group.target, self.group.sampling, prompts, generation.tokens[new]))
+        for place, row in enumerate(new):
+            prompt = each.prompts[row]
+            picture = writer.picture(prompt.id, each.sample, png(pixels[place]))
+            entropy = entropies[place]
+            writer.append(
+                "image",
+                prompt=prompt.id,
+                text=prompt.text,
+                sample=each.sample,
+                tokens=generation.tokens[row].tolist(),
+                trace=generation.trace.row(row),
+                entropy=None if entropy is None else round(entropy, 6),
+                session=self.store.session,
+                **picture,
+            )
+
+    def _cost_curve(self) -> None:
+        from specbench.bench.probe import WINDOWS, cost_curve
+
+        group = self.group
+        windows = {*WINDOWS, *(job.cell.width for job in group.jobs)}
+        try:
+            curve = cost_curve(group.target, group.sampling, group.items[0], sorted(windows), group.request.device)
+        except Exception as error:
+            self.tell(Note(f"the cost of a pass could not be measured: {type(error).__name__}: {error}"))
+            return
+        self.store.cell(group.jobs[0].cell).append(
+            "cost", session=self.store.session, windows=list(curve), seconds=list(curve.values())
+        )
