@@ -96,7 +96,7 @@ def cell_of(request: RunRequest, weights: str, prompts: str) -> Cell:
         overridden=tuple(sorted(k for k, v in request.settings.items() if own.get(k) != v)),
         window=request.window,
     )
-    return Cell(terms, code_fingerprint(), request.lossless, request.prompts.name)
+    return Cell(terms, code_fingerprint(request.method, request.model), request.lossless, request.prompts.name)
 
 
 def digest(data: bytes) -> str:
@@ -104,16 +104,21 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def code_fingerprint() -> str:
-    """Hash of the sources under ``decoding``, ``models`` and ``drafters``, and of the plugins that were loaded."""
-    return _fingerprint(tuple(registry.plugin_sources()))
+def code_fingerprint(method: str | None = None, model: str | None = None) -> str:
+    """Hash of the sources under ``decoding``, ``models`` and ``drafters``, and of the plugins behind method and model.
+
+    A plugin enters the cells of what it registers and no others, so that loading one leaves the AR baseline alone.
+    """
+    plugins = [registry.method(method).code if method else "", registry.model(model).code if model else ""]
+    if not any(plugins):
+        return _shipped_fingerprint()
+    return digest("".join([_shipped_fingerprint(), *plugins]).encode())[:16]
 
 
 @cache
-def _fingerprint(plugins: tuple[Path, ...]) -> str:
+def _shipped_fingerprint() -> str:
     files = [file for room in ROOMS for file in sorted((paths.PACKAGE / room).rglob("*.py"))]
-    return source_hash([(file.relative_to(paths.PACKAGE).as_posix(), file) for file in files]
-                       + [(file.name, file) for file in plugins])
+    return source_hash((file.relative_to(paths.PACKAGE).as_posix(), file) for file in files)
 
 
 def source_hash(files: Iterable[tuple[str, Path]]) -> str:

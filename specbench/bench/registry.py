@@ -6,10 +6,12 @@ Refuses to know: torch (until something is built) and how a method works.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -39,6 +41,8 @@ class Method:
     objects: dict[str, Any] = field(default_factory=dict)
     """Label in ``settings`` → the plugin's own redraft, accept or fill object."""
     factory: Callable[..., Decoder] | None = None
+    code: str = ""
+    """Hash of the plugin's source: a part of the cell's code fingerprint. Empty for shipped methods."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,22 @@ class Model:
     protocols: dict[str, dict[str, Any]]
     source: str = ""
     loader: Callable[..., Target] | None = None
+    code: str = ""
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """Who is registering: what to call it, and the file whose source its cells depend on."""
+
+    label: str
+    file: Path | None = None
+
+
+_NOTEBOOK = _Origin("this Python session")
 _methods: dict[str, Method] = {}
 _models: dict[str, Model] = {}
-_sources: dict[str, Path] = {}
-_loading = "a notebook"
+_loaded: set[Path] = set()
+_origin = _NOTEBOOK
 
 
 def register_method(
@@ -89,7 +103,8 @@ def register_method(
         else:
             plain[key] = f"{name}:{type(value).__name__}"
             labels[plain[key]] = value
-    _methods[name] = Method(name, summary, lossless, window, plain, paper, _loading, labels, factory)
+    code = _code([*labels.values(), *([factory] if factory else [])])
+    _methods[name] = Method(name, summary, lossless, window, plain, paper, _origin.label, labels, factory, code)
 
 
 def register_target(
@@ -103,7 +118,23 @@ def register_target(
     if name in _shipped_models():
         raise UsageError(f"model {name!r} is shipped with specbench: choose another name")
     protocols = {"default": {**NO_PROTOCOL, **dict(sampling or {})}}
-    _models[name] = Model(name, summary, "default", protocols, _loading, loader)
+    _models[name] = Model(name, summary, "default", protocols, _origin.label, loader, _code([loader]))
+
+
+def _code(parts: Sequence[Any]) -> str:
+    """Hash of the file that registers; in a session without one, of the source of each part."""
+    state = hashlib.sha256()
+    if _origin.file is not None:
+        state.update(_origin.file.read_bytes())
+    for part in parts if _origin.file is None else ():
+        try:
+            state.update(inspect.getsource(part if inspect.isroutine(part) or inspect.isclass(part) else type(part)).encode())
+        except (OSError, TypeError) as error:
+            raise UsageError(
+                f"the source of {part!r} cannot be read, so its images could not be told from those of another version: "
+                "put it into a file and load that with --plugin"
+            ) from error
+    return state.hexdigest()[:16]
 
 
 def load_plugins(plugins: Iterable[str | Path] = ()) -> None:
@@ -114,7 +145,7 @@ def load_plugins(plugins: Iterable[str | Path] = ()) -> None:
     _load_entry_points()
     for given in plugins:
         path = Path(given).resolve()
-        if str(path) in _sources:
+        if path in _loaded:
             continue
         if not path.is_file():
             raise UsageError(f"plugin {str(given)!r} does not exist")
@@ -123,42 +154,42 @@ def load_plugins(plugins: Iterable[str | Path] = ()) -> None:
             raise UsageError(f"plugin {str(given)!r} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        _guarded(str(given), lambda s=spec, m=module: s.loader.exec_module(m))
-        _sources[str(path)] = path
+        _guarded(_Origin(str(given), path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr] # noqa: B023
+        _loaded.add(path)
 
 
 @cache
 def _load_entry_points() -> None:
     for group in ("specbench.methods", "specbench.targets"):
         for point in entry_points(group=group):
-
-            def load(point: Any = point) -> None:
-                loaded = point.load()
-                if callable(loaded):
-                    loaded()
-                origin = importlib.util.find_spec(point.module)
-                if origin is not None and origin.origin:
-                    _sources[point.module] = Path(origin.origin)
-
-            _guarded(f"{group}:{point.name}", load)
+            _guarded(_Origin(f"{group}:{point.name}", _file_of(point.module)), lambda p=point: _call(p.load()))  # type: ignore[misc]
 
 
-def _guarded(label: str, load: Callable[[], object]) -> None:
-    global _loading
-    _loading = label
+def _file_of(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _call(loaded: object) -> None:
+    """An entry point names a module that registers when imported, or a function that does when called."""
+    if callable(loaded):
+        loaded()
+
+
+def _guarded(origin: _Origin, load: Callable[[], object]) -> None:
+    global _origin
+    _origin = origin
     try:
         load()
     except SpecbenchError:
         raise
     except Exception as error:
-        raise UsageError(f"plugin {label} failed while loading: {type(error).__name__}: {error}") from error
+        raise UsageError(f"plugin {origin.label} failed while loading: {type(error).__name__}: {error}") from error
     finally:
-        _loading = "a notebook"
-
-
-def plugin_sources() -> list[Path]:
-    """Files that registered something; they belong to the code fingerprint."""
-    return sorted(_sources.values())
+        _origin = _NOTEBOOK
 
 
 @cache
@@ -222,15 +253,17 @@ def build(name: str, settings: Mapping[str, Any], window: int | None, sampling: 
     """
     chosen = method(name)
     width = 1 if window is None else window
-    real = {k: chosen.objects.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
+    objects = {k: chosen.objects[v] for k, v in settings.items() if isinstance(v, str) and v in chosen.objects}
     if chosen.factory is not None:
         try:
-            return chosen.factory(window=width, sampling=sampling, **real)
+            return chosen.factory(window=width, sampling=sampling, **{**settings, **objects})
         except TypeError as error:
             raise UsageError(f"method {name!r} does not take these settings: {error}") from error
     from specbench.decoding.build import build_decoder
 
-    return build_decoder(real, width, sampling)
+    # A plugin's own parts take the place of shipped ones in a decoder that was built without them.
+    decoder = build_decoder({k: v for k, v in settings.items() if k not in objects}, width, sampling)
+    return replace(decoder, **objects) if objects else decoder  # type: ignore[type-var]
 
 
 def load_target(name: str, dtype: str = "float32", device: str = "cpu") -> Target:
