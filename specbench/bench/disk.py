@@ -43,7 +43,7 @@ def dumps(value: object) -> bytes:
 def make_folder(path: Path) -> None:
     """Create a folder and its parents."""
     with sentences(path):
-        path.mkdir(parents=True, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -172,7 +172,7 @@ class Lock:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(self._descriptor)
             raise SpecbenchError(
                 f"another run is writing to {self.path.parent}: wait for it, or choose another folder with --out"

@@ -1,0 +1,217 @@
+"""Two cells held against each other on the images they share, if their terms allow it.
+
+Knows: which terms must agree, which follow from the method under comparison, and that clocks compare only within one
+process.
+Refuses to know: targets, decoders; everything is read from the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specbench.bench import metrics, stats, store
+from specbench.bench.planning import json_document
+from specbench.bench.scoring import scorer_code
+from specbench.bench.store import Key, Records
+from specbench.errors import NotComparableError, UsageError, unknown
+
+
+def compare(a: str, b: str, out: str | Path = "runs", allow: Sequence[str] = ()) -> dict[str, Any]:
+    """Hold cell ``a`` against cell ``b`` (id prefixes or paths) on their common prompts and samples.
+
+    Returns a document with the two ``cells`` (ratios against AR of the same terms where the store has it), and
+    ``comparison``: ``images`` (common ones), ``nfe_ratio`` and ``latency_ratio`` (a ÷ b: above 1, b is faster),
+    ``accuracy_difference`` (a − b), ``identical_images``, ``differing`` (terms that were allowed to), ``sentence``.
+    Raises :class:`NotComparableError` when terms differ that are neither allowed nor under comparison, or when no image
+    is common; :class:`UsageError` for a name that finds no cell or several, and for an unknown ``allow``.
+    """
+    first, second = find(a, out), find(b, out)
+    differing = differing_terms(first, second)
+    for field in allow:
+        if field not in _fields(first) | _fields(second):
+            raise unknown("term", field, _fields(first) | _fields(second))
+    refused = {field: pair for field, pair in differing.items() if field not in allow}
+    if refused:
+        listed = "; ".join(f"{field}: {x} against {y}" for field, (x, y) in refused.items())
+        options = " ".join(f"--allow {field}" for field in refused)
+        raise NotComparableError(f"the terms differ ({listed}): to compare nevertheless, add {options}")
+    common = sorted(set(first.images) & set(second.images))
+    if not common:
+        raise NotComparableError("the two cells have no image in common (same prompt id and sample)")
+    return json_document(
+        cells=[_row(cell, common, Path(cell.folder).parent.parent) for cell in (first, second)],
+        allowed=[field for field in allow if field in differing],
+        comparison=_comparison(first, second, common),
+        warnings=_warnings(first, second),
+        out=str(out),
+    )
+
+
+def find(name: str, out: str | Path = "runs") -> Records:
+    """The cell that ``name`` means: an id prefix in the store, a cell's folder, a store with one method, a document."""
+    path = Path(name)
+    if (path / "cell.json").is_file():
+        return store.read_cell(path)
+    if path.is_file():
+        return _from_document(path)
+    if (path / "store.json").is_file():
+        return _only(name, [r for r in store.read(path).values() if r.cell.terms.method != "ar"])
+    held = store.read(out)
+    if not held:
+        raise UsageError(f"there are no cells at {out}: run something first, or say where with --out")
+    matching = [records for cell, records in held.items() if name and cell.startswith(name)]
+    if not matching:
+        raise unknown("cell", name, held)
+    return _only(name, matching)
+
+
+def _from_document(path: Path) -> Records:
+    try:
+        document = json.loads(path.read_text())
+        ids = [cell["id"] for cell in document["cells"] if cell["method"] != "ar"]
+        held = store.read(document["out"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not a run document") from error
+    return _only(str(path), [held[name] for name in ids if name in held])
+
+
+def _only(name: str, found: list[Records]) -> Records:
+    if len(found) != 1:
+        listed = ", ".join(f"{r.cell.id} ({r.cell.terms.method}, window {r.cell.width})" for r in found) or "none"
+        raise UsageError(f"{name!r} must mean one cell, and it means {len(found)}: {listed}")
+    return found[0]
+
+
+def _fields(records: Records) -> set[str]:
+    return set(_flat(records))
+
+
+def _flat(records: Records) -> dict[str, Any]:
+    """The terms under the keys that set them."""
+    terms = records.cell.terms
+    flat = {"model": terms.model, "weights": terms.weights, "dtype": terms.dtype, "prompts": terms.prompts}
+    flat |= {"seed": terms.seed, "window": terms.window}
+    flat |= {f"sampling.{key}": value for key, value in terms.sampling.items()}
+    return flat | {f"method.{key}": value for key, value in terms.settings.items()}
+
+
+def differing_terms(a: Records, b: Records) -> dict[str, tuple[Any, Any]]:
+    """Terms in which two cells differ, as ``{field: (a, b)}``.
+
+    Under comparison, hence not listed: the method, and the settings that follow from its name. A setting that was set by
+    hand on either side is listed. A window counts where both have one (AR has none), a setting where both have it.
+    """
+    ours, theirs = _flat(a), _flat(b)
+    by_hand = {f"method.{key}" for key in (*a.cell.terms.overridden, *b.cell.terms.overridden)}
+    same_method = a.cell.terms.method == b.cell.terms.method
+    differing = {}
+    for field in ours:
+        if field not in theirs or ours[field] == theirs[field]:
+            continue
+        if field == "window" and None in (ours[field], theirs[field]):
+            continue
+        if field.startswith("method.") and not (same_method or field in by_hand):
+            continue
+        differing[field] = (ours[field], theirs[field])
+    return differing
+
+
+def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]:
+    passes = metrics.nfe_ratio(a, b, common)
+    pairs = metrics.timed_pairs(a, b, common)
+    clocks = metrics.latency_ratio(pairs)
+    assert passes is not None
+    same = sum(a.images[key]["tokens"] == b.images[key]["tokens"] for key in common)
+    return {
+        "images": len(common),
+        "nfe_ratio": metrics.interval(passes),
+        "latency_ratio": None if clocks is None else metrics.interval(clocks),
+        "timed_together": len(pairs),
+        "accuracy_difference": _accuracy_difference(a, b, common),
+        "identical_images": same,
+        "differing": {field: list(pair) for field, pair in differing_terms(a, b).items()},
+        "sentence": _sentence(a, b, len(common), passes, clocks),
+    }
+
+
+def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: stats.Interval | None) -> str:
+    def name(records: Records) -> str:
+        return records.cell.terms.method + ("" if records.cell.terms.window is None else f" at window {records.cell.width}")
+
+    text = f"Over {n} common image{'s' * (n != 1)}, {name(a)} needs {_span(passes)} times the passes of {name(b)}"
+    if clocks is None:
+        return f"{text}; their clocks do not compare, since no process timed both."
+    return f"{text}, and {_span(clocks)} times its time."
+
+
+def _span(value: stats.Interval) -> str:
+    if metrics.finite(value.low) is None:
+        return f"{value.value:.2f}"
+    return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def _accuracy_difference(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any] | None:
+    scorer = _scorer(a)
+    if scorer is None:
+        return None
+    verdicts = [(_verdict(a, key, scorer), _verdict(b, key, scorer), key[0]) for key in common]
+    both = [(x, y, prompt) for x, y, prompt in verdicts if x is not None and y is not None]
+    if not both:
+        return None
+    ours, theirs, groups = zip(*both, strict=True)
+    return metrics.interval(stats.difference_of_means(ours, theirs, groups))
+
+
+def _scorer(records: Records) -> str | None:
+    names = {scorer for _, _, scorer, code in records.scores if code == scorer_code()}
+    return min(names) if names else None
+
+
+def _verdict(records: Records, key: Key, scorer: str) -> float | None:
+    score = records.scores.get((*key, scorer, scorer_code()))
+    return None if score is None else float(bool(score["verdict"]["correct"]))
+
+
+def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:
+    """One cell as a row of the table, over the common images; ratios against AR where the store has it."""
+    terms = records.cell.terms
+    counted = metrics.counters([records.images[key] for key in common])
+    effective = {"window": counted.pop("effective_window")}
+    baseline = _baseline(records, out)
+    passes = metrics.nfe_ratio(baseline, records, common) if baseline else None
+    clocks = metrics.latency_ratio(metrics.timed_pairs(baseline, records, common)) if baseline else None
+    return {
+        "id": records.cell.id,
+        "model": terms.model,
+        "method": terms.method,
+        "window": records.cell.width,
+        "seed": terms.seed,
+        "lossless": records.cell.lossless,
+        "state": "done",
+        "images": len(common),
+        "settings": dict(terms.settings),
+        "requested": {**_flat(records), "prompts": records.cell.prompt_set},
+        "effective": effective,
+        **counted,
+        "nfe_ratio": None if passes is None else metrics.interval(passes),
+        "latency_ratio": None if clocks is None else metrics.interval(clocks),
+        "accuracy": metrics.accuracy(records, common, _scorer(records), scorer_code()),
+    }
+
+
+def _baseline(records: Records, out: Path) -> Records | None:
+    """The AR cell of the same terms in the same store."""
+    for other in store.read(out).values():
+        if other.cell.terms.method == "ar" and other.cell.code == records.cell.code:
+            if not differing_terms(other, records):
+                return other
+    return None
+
+
+def _warnings(a: Records, b: Records) -> list[str]:
+    if a.cell.code == b.cell.code:
+        return []
+    return [f"the code differs: {a.cell.id} was made by {a.cell.code}, {b.cell.id} by {b.cell.code}"]
