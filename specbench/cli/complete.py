@@ -6,37 +6,47 @@ Refuses to know: which keys and values there are (bench does).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
-def complete_override(args: list[str], incomplete: str) -> list[str]:
+def complete_override(incomplete: str) -> list[str]:
     """Offer keys, or after ``key=`` the known values of that key; after a comma the values not yet listed.
 
-    Bash hands ``method=s`` over as the three words ``method``, ``=``, ``s`` (``=`` breaks words there) and replaces
-    only the last, so in that case values are offered bare. A completion never fails: it offers nothing instead.
+    A completion never fails: where something goes wrong it offers nothing.
     """
+    key, equals, typed = incomplete.partition("=")
     try:
-        key, typed, prefix = _split(args, incomplete)
-        if key is None:
-            return [f"{name}=" for name in _keys() if name.startswith(typed)]
-        done, _, last = typed.rpartition(",")
-        listed = set(done.split(","))
-        head = f"{prefix}{done}," if done else prefix
-        return [f"{head}{value}" for value in _values(key) if value.startswith(last) and value not in listed]
+        if not equals:
+            return [f"{name}=" for name in _keys() if name.startswith(key)]
+        return [f"{key}={value}" for value in _offers(key, typed)]
     except Exception:
         return []
 
 
-def _split(args: list[str], incomplete: str) -> tuple[str | None, str, str]:
-    """Return the key (None while it is being typed), what is typed of the value, and what to put before an offer."""
-    if "=" in incomplete.lstrip("="):
-        key, _, typed = incomplete.partition("=")
-        return key, typed, f"{key}="
-    if incomplete == "=" and args:
-        return args[-1], "", ""
-    if len(args) >= 2 and args[-1] == "=":
-        return args[-2], incomplete, ""
-    return None, incomplete, ""
+def bash_values(environment: Mapping[str, str]) -> list[str] | None:
+    """Values for a ``key=value`` word as bash sees it; None where bash is not completing such a word.
+
+    ``=`` breaks words in bash: ``method=s`` arrives as ``method``, ``=``, ``s``, and what is offered replaces only the
+    ``s``. So values are offered bare here, while other shells hand the word over whole and get it back whole.
+    """
+    if environment.get("_SPECBENCH_COMPLETE") != "complete_bash":
+        return None
+    words, at = environment.get("COMP_WORDS", "").split("\n"), int(environment.get("COMP_CWORD", "0"))
+    typed = words[at] if at < len(words) else ""
+    if typed == "=":
+        at, typed = at + 1, ""
+    if at < 3 or words[at - 1] != "=":
+        return None
+    try:
+        return _offers(words[at - 2], typed)
+    except Exception:
+        return []
+
+
+def _offers(key: str, typed: str) -> list[str]:
+    done, comma, last = typed.rpartition(",")
+    listed = set(done.split(","))
+    return [f"{done}{comma}{value}" for value in _values(key) if value.startswith(last) and value not in listed]
 
 
 def _keys() -> Iterable[str]:

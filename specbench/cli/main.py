@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from specbench.cli import check, compare, doctor, explain, export, listing, run, sweep, table, train, verify
+from specbench.cli.complete import bash_values
 from specbench.errors import SpecbenchError
 
 DEBUG = "SPECBENCH_DEBUG"
@@ -90,7 +91,11 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script, which is also what a shell asks for completions."""
+    values = bash_values(os.environ)
+    if values is not None:
+        print("\n".join(values))
+        sys.exit(0)
     sys.exit(run_cli())
 
 
