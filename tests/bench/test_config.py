@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench import bench
+from specbench.bench import paths, registry
+from specbench.errors import UsageError
+
+REFUSED = [
+    ("method=sdc", "did you mean 'scd'"),
+    ("windw=8", "did you mean 'window'"),
+    ("sampling.topk=5", "did you mean 'sampling.top_k'"),
+    ("method.fil=left", "did you mean 'method.fill'"),
+    ("model=mini/tny", "did you mean 'mini/tiny'"),
+    ("model=mini/", "did you mean 'mini'"),
+    ("prompts=scene", "did you mean 'scenes'"),
+    ("model.protocol=defalt", "did you mean 'default'"),
+    ("dtype=flot32", "did you mean 'float32'"),
+    ("device=gpu", "known: cpu, cuda"),
+    ("scores=nun", "did you mean 'none'"),
+    ("method.lossless=true", "unknown key"),
+    ("+seed=3", "did you mean 'seed'"),
+    ("window", "not of the form key=value"),
+    ("~method", "not of the form key=value"),
+    ("window=", "needs a value"),
+    ("window=[", "cannot be read"),
+    ("window=0", "at least 1"),
+    ("window=-4", "at least 1"),
+    ("window=x", "whole number"),
+    ("window=1.5", "whole number"),
+    ("window=true", "whole number"),
+    ("batch=0", "at least 1"),
+    ("seed=-1", "at least 0"),
+    ("prompts.limit=0", "at least 1"),
+    ("prompts.samples=0", "at least 1"),
+    ("prompt=", "the prompt is empty"),
+    ("prompt='  '", "the prompt is empty"),
+    ("sampling.temperature=0", "above 0"),
+    ("sampling.temperature=hot", "must be a number"),
+    ("sampling.temperature=null", "must be a number"),
+    ("sampling.top_k=0", "at least 1"),
+    ("sampling.top_p=0", "above 0"),
+    ("sampling.top_p=1.2", "at most 1"),
+    ("sampling.guidance=-1", "at least 0"),
+    ("sampling.guidance=inf", "at least 0"),
+    ("prompts=file", "prompts.path"),
+    ("prompts.path=nowhere.txt", "belongs to prompts=file"),
+]
+
+
+@pytest.mark.parametrize(("word", "answer"), REFUSED)
+def test_a_wrong_word_is_answered_in_one_sentence(word: str, answer: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bench.compose([word])
+    assert answer in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="given twice"):
+        bench.compose(["window=8", "window=16"])
+
+
+def test_a_missing_prompt_file_is_named() -> None:
+    with pytest.raises(UsageError, match="no file 'nowhere.txt'"):
+        bench.compose(["prompts=file", "prompts.path=nowhere.txt"])
+
+
+def test_a_setting_that_the_method_lacks_is_refused() -> None:
+    with pytest.raises(UsageError, match="method ar has no setting 'fill'"):
+        bench.compose(["method=ar", "method.fill=left"])
+
+
+def test_commas_sweep_and_points_that_ask_for_the_same_are_folded() -> None:
+    requests = bench.compose(["method=ar,scd", "window=8,16,32"])
+    assert [(r.method, r.window) for r in requests] == [("ar", None), ("scd", 8), ("scd", 16), ("scd", 32)]
+
+
+def test_a_swept_setting_reaches_the_methods_that_have_it() -> None:
+    ar, scd = bench.compose(["method=ar,scd", "method.fill=left"])
+    assert "fill" not in ar.settings
+    assert scd.settings["fill"] == "left"
+
+
+def test_the_window_defaults_to_the_methods_own() -> None:
+    (request,) = bench.compose(["method=sjd"])
+    assert request.window == registry.method("sjd").window
+
+
+def test_sampling_follows_the_models_protocol_and_null_switches_a_filter_off() -> None:
+    protocol = registry.model("mini").protocols["default"]
+    assert bench.compose([])[0].sampling == protocol
+    assert protocol["top_k"] is not None
+    assert bench.compose(["sampling.top_k=null"])[0].sampling == {**protocol, "top_k": None}
+
+
+@pytest.mark.parametrize("text", ["a, b: c", "it's a 'red' ring", '"x" and ${y}', "50% (half) \\ more", "???", "null"])
+def test_a_caption_is_taken_as_it_is(text: str) -> None:
+    (request,) = bench.compose([f"prompt={text}"])
+    assert request.prompts.text == text
+    assert request.prompts.name == "text"
+
+
+def test_a_slash_is_a_size() -> None:
+    assert bench.compose(["model=mini/tiny"])[0].model == "mini/tiny"
+
+
+def test_explain_names_the_source_of_every_value() -> None:
+    rows = {row["key"]: row for row in bench.explain(["method=scd", "sampling.top_k=5", "method.fill=left"])}
+    assert rows["sampling.top_k"] == {"key": "sampling.top_k", "value": 5, "source": "command line"}
+    assert rows["method.fill"]["source"] == "command line"
+    assert rows["method.redraft"]["source"] == "conf/method/scd.yaml"
+    assert rows["window"]["source"] == "conf/method/scd.yaml"
+    assert rows["sampling.guidance"]["source"] == "conf/model/mini.yaml, protocol default"
+    assert rows["seed"]["source"] == "conf/config.yaml"
+    assert rows["prompts"]["source"] == "conf/config.yaml"
+    with pytest.raises(UsageError, match="one cell"):
+        bench.explain(["window=8,16"])
+
+
+def test_every_key_and_value_that_completion_offers_is_accepted() -> None:
+    for group in ("method", "model", "scores", "dtype"):
+        for value in bench.values(group):
+            bench.compose([f"{group}={value}"])
+    for fill in bench.values("method.fill"):
+        bench.compose(["method=scd", f"method.fill={fill}"])
+    assert set(bench.keys()) >= {"window", "sampling.top_p", "prompts.samples", "method.fill"}
+    with pytest.raises(UsageError, match="did you mean 'method'"):
+        bench.values("methd")
+
+
+def test_the_wheels_copy_of_conf_is_found_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "specbench"
+    (package / "conf").mkdir(parents=True)
+    (package / "conf" / "config.yaml").write_text("seed: 0\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text("somebody: else\n")
+    monkeypatch.setattr(paths, "PACKAGE", package)
+    assert paths.conf.__wrapped__() == package / "conf"
+
+
+def test_composing_imports_no_torch() -> None:
+    code = "import sys; from specbench import bench; bench.compose(['method=scd']); bench.keys(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

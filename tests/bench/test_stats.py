@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from specbench.bench import stats
+
+
+def test_two_groups_have_three_resamples_and_the_interval_spans_them() -> None:
+    # Counts are (2,0), (1,1), (0,2) with weights 1/4, 1/2, 1/4: both ends carry more than 2.5 %.
+    found = stats.ratio_of_sums([4, 9], [2, 3], ["a", "b"])
+    assert found == pytest.approx((13 / 5, 4 / 2, 9 / 3))
+
+
+def test_the_bootstrap_spread_is_that_of_the_delta_method() -> None:
+    rng = np.random.default_rng(1)
+    bottom = rng.uniform(50, 70, 400)
+    top = 2 * bottom + rng.normal(0, 8, 400)
+    found = stats.ratio_of_sums(top.tolist(), bottom.tolist(), [f"p{i}" for i in range(400)])
+    residuals = top - found.value * bottom
+    spread = residuals.std() / math.sqrt(400) / bottom.mean()
+    assert found.high - found.low == pytest.approx(2 * stats.Z95 * spread, rel=0.05)
+
+
+def test_pairs_cancel_what_prompts_have_in_common() -> None:
+    rng = np.random.default_rng(2)
+    hard = rng.uniform(10, 1000, 50)
+    paired = stats.ratio_of_sums((3 * hard).tolist(), hard.tolist(), [str(i) for i in range(50)])
+    assert paired == pytest.approx((3, 3, 3))
+    shuffled = stats.ratio_of_sums((3 * rng.permutation(hard)).tolist(), hard.tolist(), [str(i) for i in range(50)])
+    assert shuffled.high - shuffled.low > 0.5
+
+
+def test_the_order_of_pairs_does_not_matter() -> None:
+    top, bottom, groups = [5.0, 7.0, 9.0, 4.0], [2.0, 3.0, 2.0, 1.0], ["b", "a", "c", "a"]
+    order = [2, 0, 3, 1]
+    again = stats.ratio_of_sums([top[i] for i in order], [bottom[i] for i in order], [groups[i] for i in order])
+    assert again == stats.ratio_of_sums(top, bottom, groups)
+
+
+def test_samples_of_a_prompt_are_drawn_together() -> None:
+    rng = np.random.default_rng(3)
+    value = rng.uniform(1, 3, 20)
+    alone = stats.ratio_of_sums(value.tolist(), [1.0] * 20, [str(i) for i in range(20)])
+    copies = stats.ratio_of_sums(np.repeat(value, 4).tolist(), [1.0] * 80, [str(i // 4) for i in range(80)])
+    assert copies == pytest.approx(alone)
+
+
+def test_one_prompt_gives_a_value_and_no_interval() -> None:
+    found = stats.ratio_of_sums([4, 4], [2, 2], ["a", "a"])
+    assert found.value == 2
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(4)
+    hits = 0
+    for _ in range(200):
+        bottom = rng.uniform(40, 80, 30)
+        top = 2 * bottom * rng.uniform(0.7, 1.3, 30)
+        found = stats.ratio_of_sums(top.tolist(), bottom.tolist(), [str(i) for i in range(30)])
+        hits += found.low <= 2 <= found.high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_wilsons_interval_solves_its_equation() -> None:
+    # Its ends are where |p - x| = z sqrt(x (1 - x) / n).
+    for successes, n in ((0, 5), (3, 10), (10, 10), (41, 97)):
+        found = stats.wilson(successes, n)
+        for end in (found.low, found.high):
+            assert (found.value - end) ** 2 == pytest.approx(stats.Z95**2 * end * (1 - end) / n, abs=1e-9)
+
+
+def test_a_difference_of_means_is_paired() -> None:
+    found = stats.difference_of_means([1, 0, 1, 1], [0, 0, 1, 0], ["a", "b", "c", "d"])
+    assert found.value == pytest.approx(0.5)
+    assert found.low < 0.5 < found.high
+    same = stats.difference_of_means([1, 0, 1], [1, 0, 1], ["a", "b", "c"])
+    assert same == (0, 0, 0)
+
+
+def test_families_count_equally_and_a_prompt_counts_once() -> None:
+    correct = {
+        "counting": {f"c{i}": [i < 3] for i in range(10)},
+        "colours": {f"k{i}": [True, True] for i in range(10)},
+    }
+    overall, families = stats.mean_of_families(correct)
+    assert overall.value == pytest.approx((0.3 + 1.0) / 2)
+    assert families["counting"] == pytest.approx(stats.wilson(3, 10))
+    assert families["colours"] == pytest.approx(stats.wilson(10, 10))
+    assert overall == pytest.approx(stats.wilson(13, 20))
+
+
+def test_a_small_family_widens_the_overall_interval() -> None:
+    even = {"a": {f"{i}": [i % 2 == 0] for i in range(20)}, "b": {f"{i}": [i % 2 == 0] for i in range(20)}}
+    odd = {"a": {f"{i}": [i % 2 == 0] for i in range(38)}, "b": {f"{i}": [i % 2 == 0] for i in range(2)}}
+    wide, narrow = stats.mean_of_families(odd)[0], stats.mean_of_families(even)[0]
+    assert wide.high - wide.low > narrow.high - narrow.low
