@@ -41,7 +41,7 @@ class EnumeratingNoise:
 
     ``scripts`` [S, C] int8 holds the outcomes that are forced, ``forced`` [S] how many they are.
     ``weight`` [S] becomes the probability of each completed history; ``branches()`` the scripts still to be run.
-    Subclasses may change the three addresses below: that is how defects of a noise key are modelled.
+    Subclasses may change which row a slot reads, and where coins come from: that is how defects of a key are modelled.
     """
 
     def __init__(self, target: TabularTarget, scripts: NDArray[np.int8], forced: NDArray[np.int64], images: int):
@@ -61,6 +61,12 @@ class EnumeratingNoise:
     def target_row(self, image: int, position: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
         """Which Gumbel row a slot of ``image`` at ``position`` [M] reads."""
         return image, position
+
+    def target_row_of(
+        self, rows: NDArray[np.int64], image: int, position: NDArray[np.int64]
+    ) -> tuple[int, NDArray[np.int64]]:
+        """As :meth:`target_row`, for a defect that looks at the histories ``rows`` [M] themselves."""
+        return self.target_row(image, position)
 
     def advance(self, moved: int | None = None) -> None:
         """Begin the next pass: fresh numbers may be read again. A promise about how far windows moved is checked."""
@@ -112,7 +118,7 @@ class EnumeratingNoise:
             self._not_committed(rows, image, position_[rows, image, slot])
             laws = law_[rows, image, slot]
             _check_laws(laws, "coupled draw")
-            row_image, address = self.target_row(image, position_[rows, image, slot])
+            row_image, address = self.target_row_of(rows, image, position_[rows, image, slot])
             shares, children = self.geometry.cut(self.regions[rows, row_image, address], laws)
             token = self._fork(rows, shares, "coupled draw")
             self.regions[rows, row_image, address] = children[np.arange(len(rows)), token]

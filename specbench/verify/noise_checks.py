@@ -1,7 +1,7 @@
 """Tests of the real noise alone, which the enumerator assumes and cannot see.
 
-Knows: what an addressed noise promises. Numbers at two addresses are independent if any part of the address differs (pass,
-position, image, role, index, sample, seed); a Gumbel row is the same in every pass; draws have their law.
+Knows: what an addressed noise promises. Numbers at two addresses are independent if any part of the address differs
+(pass, position, image, role, index, sample, seed); a Gumbel row is the same in every pass; draws have their law.
 Refuses to know: how addresses are hashed. Everything is read through the three verbs.
 """
 
@@ -60,7 +60,7 @@ def check_noise(make: MakeNoise) -> None:
     _fresh_numbers_are_independent(make)
     _gumbel_rows_belong_to_positions_and_images(make)
     _draws_have_their_law(make)
-    _redrafts_collide_as_often_as_independent_ones(make)
+    check_collisions(make)
 
 
 def _fresh_numbers_are_independent(make: MakeNoise) -> None:
@@ -114,8 +114,11 @@ def _draws_have_their_law(make: MakeNoise) -> None:
     _demand(abs(float(coins.sum()) - 0.3 * n) < 5 * (n * 0.21) ** 0.5, "coins do not fall with their probability")
 
 
-def _redrafts_collide_as_often_as_independent_ones(make: MakeNoise) -> None:
-    """Two passes draw equal tokens at rate Σ p q; a key without the pass makes them agree far more often."""
+def check_collisions(make: MakeNoise) -> None:
+    """Two passes draw equal tokens at rate Σ p q; a key without the pass makes them agree far more often.
+
+    Neither the law nor the expected passes of a single method would tell: SJD would quietly become a coupled method.
+    """
     generator = torch.Generator().manual_seed(0)
     p, q = torch.rand(2, ROWS, COLUMNS, 16, generator=generator, dtype=torch.float64).pow(3).add(1e-9).unbind(0)
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)

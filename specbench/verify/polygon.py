@@ -11,6 +11,8 @@ Source: the exponential-race form of the Gumbel-max trick (Maddison et al. 2014,
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,10 +74,7 @@ def _area(polygon: Polygon) -> float:
     if len(polygon) < 3:
         return 0.0
     x0, y0 = polygon[0]
-    doubled = sum(
-        (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
-        for (x1, y1), (x2, y2) in zip(polygon[1:-1], polygon[2:], strict=True)
-    )
+    doubled = sum((x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0) for (x1, y1), (x2, y2) in pairwise(polygon[1:]))
     return abs(doubled) / 2
 
 

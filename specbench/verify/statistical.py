@@ -33,7 +33,7 @@ from specbench.verify.tabular import reference_law
 
 ROWS, WINDOW = 4096, 8
 ALPHA = 1e-3
-"""Chance that a lossless method fails at all, over all its tests and terms (seeds are fixed, so it fails always or never)."""
+"""Chance that a lossless method fails, over all its tests and terms (seeds are fixed: it fails always or never)."""
 DETECT = 0.02
 """The suite must see a distance of this size with 99 % power, or it is not worth running."""
 CONTRAST = 0.3
@@ -79,8 +79,9 @@ def statistical(
     if smallest > DETECT:
         raise ValueError(f"{rows} images detect only a distance of {smallest:.3f}: take more")
     detail = (
-        f"{family} tests on {len(TERMS)} × {rows:,} images, W={window}, worst {worst.name!r}; would detect a distance of "
-        f"{smallest:.4f} with 99 % power; TV between contexts {min(contrasts):.2f}; {time.perf_counter() - started:.0f} s"
+        f"{family} tests on {len(TERMS)} × {rows:,} images, W={window}, worst {worst.name!r}; would detect a distance "
+        f"of {smallest:.4f} with 99 % power; TV between contexts {min(contrasts):.2f}; "
+        f"{time.perf_counter() - started:.0f} s"
     )
     passed = p_value >= ALPHA if method["lossless"] else None
     return Result(method["name"], "statistical", worst.distance, p_value, passed, detail)
@@ -108,7 +109,7 @@ def judge_tokens(tokens: Tensor, laws: NDArray[np.float64], seed: int = 0) -> li
 def _transform(
     order: NDArray[np.float64], laws: NDArray[np.float64], x: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Randomised probability integral transform [B, N]: the mass ordered above the token, and a random part of its own."""
+    """Randomised probability integral transform [B, N]: the mass ordered above each token and a part of its own."""
     own = np.take_along_axis(order, x[..., None], 2)
     above = np.where(order > own, laws, 0).sum(2)
     tied = np.where(order == own, laws, 0).sum(2)

@@ -40,13 +40,12 @@ class TabularTarget:
     seed: int = 0
     sharpness: float = 1.0
     grid: Grid = field(init=False)
-    codebook: Tensor = field(init=False)
+    codebook: Tensor | None = field(init=False)
     canvas: TabularCanvas | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        rows = -(-self.size // 2)
-        self.grid = RaggedGrid(rows, 2, size=self.size)
-        self.codebook = torch.randn(self.vocab, 2, generator=_generator(self.seed, "codebook"))
+        self.grid = RaggedGrid.of(self.size, 2)
+        self.codebook = self._codes = torch.randn(self.vocab, 2, generator=_generator(self.seed, "codebook"))
         self._tables: dict[str, Tensor] = {}
 
     def table(self, name: str) -> Tensor:
@@ -98,7 +97,7 @@ class TabularTarget:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Code vectors [..., 2] (a table has no hidden states; this only has to have the right shape)."""
-        return self.codebook[tokens]
+        return self._codes[tokens]
 
     def norm(self, h: Tensor) -> Tensor:
         """Identity."""
@@ -106,7 +105,7 @@ class TabularTarget:
 
     def head(self, h: Tensor) -> Tensor:
         """Similarity to each code [..., V]."""
-        return h @ self.codebook.T
+        return h @ self._codes.T
 
 
 class TabularCanvas:
@@ -120,7 +119,7 @@ class TabularCanvas:
         self._fed: Tensor | None = None
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
-        """Look up the logits [B, W, V] after each provisional token. Positions at or beyond N get the last table row."""
+        """Look up the logits [B, W, V] after each provisional token; beyond the image, the table's last row."""
         if parents is not None or taps:
             raise NotImplementedError("a tabular target reads chains only")
         target, size = self.target, self.target.size
@@ -158,10 +157,13 @@ class TabularCanvas:
 class RaggedGrid(Grid):
     """A grid whose last row may be short."""
 
-    def __new__(cls, rows: int, columns: int, frames: int = 1, size: int | None = None) -> RaggedGrid:
+    _size: int
+
+    @classmethod
+    def of(cls, size: int, columns: int) -> RaggedGrid:
         """``size`` tokens in rows of ``columns``."""
-        grid = super().__new__(cls, rows, columns, frames)
-        grid._size = rows * columns * frames if size is None else size
+        grid = cls(-(-size // columns), columns)
+        grid._size = size
         return grid
 
     @property
@@ -171,7 +173,7 @@ class RaggedGrid(Grid):
 
 
 def reference_law(logits: NDArray[np.float64], sampling: Sampling) -> NDArray[np.float64]:
-    """Temperature, then top-k (ties kept), then top-p on guided logits [..., V]: a plain second reading of the definition."""
+    """Temperature, top-k (ties kept), top-p, in this order, on guided logits [..., V]: a plain second reading."""
     scaled = logits / sampling.temperature
     weight = np.exp(scaled - scaled.max(-1, keepdims=True))
     if sampling.top_k is not None and sampling.top_k < weight.shape[-1]:

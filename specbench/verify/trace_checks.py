@@ -34,9 +34,7 @@ def check_trace(generation: Generation) -> None:
     commit_pass = 1 + (after[:, :, None] <= positions).sum(0)
     fixed = trace.fixed_pass
     _demand(((fixed >= 1) & (fixed <= commit_pass)).all(), "a token is fixed outside 1…the pass that commits it")
-    _demand(
-        ((trace.changes >= 0) & (trace.changes <= fixed)).all(), "more changes than passes to change in"
-    )
+    _demand(((trace.changes >= 0) & (trace.changes <= fixed)).all(), "more changes than passes to change in")
 
 
 def _demand(holds: torch.Tensor, otherwise: str) -> None:

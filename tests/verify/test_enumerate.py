@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tests.verify.sampling_noise import FreshNoise
-from tests.verify.throwaway import Throwaway
 
 from specbench.decoding.interfaces import START, Generation, Key, Prompt
 from specbench.decoding.laws import Sampling
 from specbench.verify.checks import CheckFailed, KeyReuse, LawError, PoisonRead
 from specbench.verify.enumerate import law_of
 from specbench.verify.tabular import TabularTarget
+from tests.verify.sampling_noise import FreshNoise
+from tests.verify.throwaway import Throwaway
 
 A, B = Prompt("a", "a"), Prompt("b", "b")
 PLAIN = Sampling()
@@ -23,7 +23,7 @@ def test_a_correct_decoder_has_the_law_of_ar(vocab, size, window):
     target = TabularTarget(vocab, size, seed=1)
     found = law_of(Throwaway(window).decode, target, [A])
     assert found.total_variation(target.ar_law(A, PLAIN)) < 1e-14
-    assert found.nfe[0] == size if window == 1 else found.nfe[0] < size
+    assert found.nfe[0] == pytest.approx(size) if window == 1 else found.nfe[0] < size
 
 
 @pytest.mark.parametrize("broken", [None, "accept", "residual"])
@@ -156,11 +156,8 @@ def test_rows_that_watch_each_other_are_noticed():
         again = noise.draw(law, Key("residual", position), need & (token.float().mean() > 0.25))
         return torch.where(again == 2, token, again)
 
-    with pytest.raises(CheckFailed):
-        target = TabularTarget(2, 1)
-        found = law_of(one_pass(majority), target, [A])
-        if found.total_variation(target.ar_law(A, PLAIN)) > 1e-12:
-            raise CheckFailed("a wrong law is as good")
+    with pytest.raises(CheckFailed, match="rows are not independent"):
+        law_of(one_pass(majority), TabularTarget(2, 1), [A])
 
 
 def test_the_table_is_ordered_as_its_canvas_reads_it():

@@ -1,0 +1,186 @@
+"""Would the verifier notice? Every known defect is planted in the production code, and must be caught.
+
+Knows: the defects, the smallest experiment that shows each, and harmless twins that must *not* be caught.
+Refuses to know: how a defect works (``plants``, ``defective_noise``).
+
+Caught means a wrong law, a token off AR's path, contradicting counters, or one of the verifier's own checks
+(:class:`specbench.verify.checks.CheckFailed`). Any other crash is an error of the mutant and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specbench.decoding.laws import Sampling
+from specbench.decoding.noise import AddressedNoise
+from specbench.verify import defective_noise as noises
+from specbench.verify import plants
+from specbench.verify.checks import CheckFailed
+from specbench.verify.enumerate import EnumeratingNoise
+from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, Case, follows_ar, measure
+from specbench.verify.noise_checks import check_collisions, check_noise
+from specbench.verify.result import Result
+
+
+def _method(redraft: str = "independent", accept: str = "strict", fill: str = "uniform") -> dict[str, Any]:
+    return {"decoder": "jacobi", "redraft": redraft, "accept": accept, "fill": fill}
+
+
+SJD, SCD, GS = _method(), _method("maximal"), _method("gumbel")
+JACOBI, REPLAY = _method(accept="fresh"), _method("gumbel", "replay")
+TOP_TWO = replace(BASE, sampling=Sampling(top_k=2))
+PAIR = Case(vocab=2, size=4, window=3, images=2)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One method on one table, with something planted in the code or in the noise."""
+
+    settings: dict[str, Any]
+    plant: Callable[[plants.Patch], None] | None = None
+    noise: type[EnumeratingNoise] = EnumeratingNoise
+    case: Case = BASE
+
+    def run(self) -> tuple[bool, float | None, str]:
+        """Whether anything was noticed, the distance if a law came out, and what was noticed."""
+        with planted(self.plant):
+            try:
+                found = measure({"settings": self.settings}, self.case, self.noise)
+            except CheckFailed as error:
+                return True, None, f"{type(error).__name__}: {error}"
+        distance = found.total_variation
+        if distance > LAW_TOLERANCE:
+            return True, distance, f"wrong law, TV {distance:.1e}"
+        if follows_ar({"settings": self.settings}) and found.off_path > PATH_TOLERANCE:
+            return True, distance, f"{found.off_path:.1e} tokens off AR's path at TV {distance:.0e}"
+        return False, distance, f"TV {distance:.0e}"
+
+
+@dataclass(frozen=True)
+class NoiseExperiment:
+    """The real noise alone, with something planted in its addresses."""
+
+    plant: Callable[[plants.Patch], None] | None
+    check: Callable[[Any], None] = check_noise
+
+    def run(self) -> tuple[bool, float | None, str]:
+        """As :meth:`Experiment.run`; there is no law."""
+        with planted(self.plant):
+            try:
+                self.check(AddressedNoise)
+            except CheckFailed as error:
+                return True, None, f"{type(error).__name__}: {error}"
+        return False, None, "nothing noticed"
+
+
+@contextmanager
+def planted(plant: Callable[[plants.Patch], None] | None) -> Iterator[None]:
+    """Replace what ``plant`` replaces, and put everything back afterwards."""
+    undo: list[tuple[Any, str, Any]] = []
+
+    def patch(owner: Any, name: str, replacement: Any) -> None:
+        undo.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, replacement)
+
+    try:
+        if plant is not None:
+            plant(patch)
+        yield
+    finally:
+        for owner, name, original in reversed(undo):
+            setattr(owner, name, original)
+
+
+AnyExperiment = Experiment | NoiseExperiment
+E, N = Experiment, NoiseExperiment
+
+MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
+    "stale law on kept drafts": (E(SCD, plants.stale_law_of_kept_drafts), E(SJD, plants.no_law_of_committed_slots)),
+    "law recorded one position late": (E(SJD, plants.law_of_the_slot_before), None),
+    "redraft reads its own old token, maximal": (
+        E(SCD, plants.redraft_from_the_right_neighbour),
+        E(SJD, plants.redraft_from_the_right_neighbour),
+    ),
+    "redraft reads its own old token, Gumbel": (E(GS, plants.redraft_from_the_right_neighbour), None),
+    "one-hot draft tested softly": (
+        E(_method(fill="onehot"), plants.softened_point_masses),
+        E(_method(fill="onehot"), plants.copied_drafts_uniform_law),
+    ),
+    "copied draft tested as uniform": (
+        E(_method(fill="left"), plants.copied_drafts_uniform_law),
+        E(_method(fill="left")),
+    ),
+    "one fill token copied over the window": (E(SJD, plants.one_fill_token_for_all), E(_method(fill="above"))),
+    "residual without clamp": (E(SJD, plants.residual_without_clamp), E(SJD, plants.residual_of_nothing_is_uniform)),
+    "residual |p - q|": (E(SJD, plants.residual_absolute), None),
+    "residual is p": (E(SJD, plants.residual_is_p), None),
+    "redraft conditioned on acceptance": (E(SCD, plants.redraft_residual_is_p), E(SJD, plants.redraft_residual_is_p)),
+    "accept all": (E(SJD, plants.accept_all), E(JACOBI, plants.accept_all)),
+    "the draft is committed instead of the draw": (E(JACOBI, plants.mismatch_commits_the_draft), E(JACOBI)),
+    "drafts filtered, law raw": (
+        E(SJD, plants.filtered_drafts_raw_law, case=TOP_TWO),
+        E(SJD, plants.raw_drafts_raw_law, case=TOP_TWO),
+    ),
+    "drafts raw, law filtered": (E(SJD, plants.raw_drafts_filtered_law, case=TOP_TWO), None),
+    "bf16 draw tested in full": (
+        E(SJD, plants.half_precision_drafts),
+        E(SJD, plants.half_precision_drafts_and_law),
+    ),
+    "Gumbel row shared by two positions": (
+        E(GS, noise=noises.RowSharedByPositions),
+        E(GS, noise=noises.RowsBackwards),
+    ),
+    "Gumbel row tied to the window's slot": (E(GS, noise=noises.RowOfWindowSlot), None),
+    "Gumbel row shared by images": (
+        E(GS, noise=noises.RowsSharedByImages, case=PAIR),
+        E(GS, noise=noises.RowsOfImagesSwapped, case=PAIR),
+    ),
+    "residual from the coupled row": (E(GS, noise=noises.ResidualFromRow), E(GS, noise=noises.FillFromRow)),
+    "accept number without the pass, maximal": (
+        E(SCD, noise=noises.CoinsWithoutPass),
+        E(SJD, noise=noises.CoinsWithoutPass),
+    ),
+    "one accept number for all positions": (E(SJD, noise=noises.OneCoinPerPass), E(GS, noise=noises.CoinsWithoutPass)),
+    "one accept number for two positions": (E(SJD, noise=noises.OneCoinPerPair), None),
+    "minimum over the batch with kept drafts": (
+        E(SJD, plants.minimum_over_pairs("refused"), case=PAIR),
+        E(SJD, plants.minimum_over_pairs("everything"), case=PAIR),
+    ),
+    "cache not rolled back": (E(SJD, plants.cache_not_rolled_back), E(SJD, plants.rolled_back_by_overwriting)),
+    "correction never fed": (E(SJD, plants.correction_never_fed), None),
+    "cache written where row 0 is": (E(SJD, plants.cache_written_where_row_zero_is), None),
+    "bonus of replay from fresh noise": (
+        E(REPLAY, noise=noises.BonusFromFreshNoise),
+        E(_method("independent", "replay"), case=Case(vocab=2)),
+    ),
+    "finished images count passes": (E(SJD, plants.finished_images_count_passes), None),
+    "draft key without the pass": (
+        N(plants.without("pass"), check_collisions),
+        N(plants.gumbel_rows(lambda noise, position: position + 5000)),
+    ),
+    "key without the pass": (N(plants.without("pass")), None),
+    "key without the position": (N(plants.without("position")), None),
+    "key without the image": (N(plants.without("image")), None),
+    "key without the role": (N(plants.without("role")), None),
+    "key without the index": (N(plants.without("index")), None),
+    "target key without the position": (N(plants.gumbel_rows(lambda noise, position: position * 0)), None),
+    "target key with the pass": (N(plants.gumbel_rows(lambda noise, position: position + 100 * noise._pass)), None),
+    "target key without the image": (N(plants.gumbel_rows_without_image), None),
+}
+"""Name → the defect, and its harmless twin where one exists."""
+
+
+def mutants(names: tuple[str, ...] = tuple(MUTANTS)) -> Iterator[Result]:
+    """One result per mutant: it passes if the defect is caught and the twin is not."""
+    for name in names:
+        defect, twin = MUTANTS[name]
+        caught, distance, detail = defect.run()
+        note, harmless = ("caught, " if caught else "SURVIVED, ") + detail, True
+        if twin is not None:
+            wrongly, _, seen = twin.run()
+            harmless = not wrongly
+            note += f"; harmless twin {'passes' if harmless else 'was caught: ' + seen}"
+        yield Result(f"mutant: {name}", "mutants", distance, passed=caught and harmless, detail=note)
