@@ -123,23 +123,28 @@ def inverse_cdf(law: Tensor, u: Tensor) -> Tensor:
     if law.dim() == 3 and law.stride(0) == law.stride(1) == 0:
         law = law[:1, :1]
     blocks = law.unflatten(-1, (-1, _block(law.shape[-1])))  # [..., n, m]
-    block, rest = _locate(blocks.sum(-1).double().cumsum(-1), u)
-    size = blocks.shape[-1]
-    chosen = block[..., None, None].expand(*block.shape, 1, size)
-    inside = blocks.expand(*block.shape, *blocks.shape[-2:]).gather(-2, chosen).squeeze(-2)
-    return block * size + _locate(inside.double().cumsum(-1), rest)[0]
+    n, m = blocks.shape[-2:]
+    steps = blocks.sum(-1).double().cumsum(-1).expand(*u.shape, n)
+    point = u[..., None] * steps[..., -1:]
+    block = _locate(steps, point)
+    upper, lower = steps.gather(-1, block), steps.gather(-1, (block - 1).clamp(min=0))
+    rest = torch.where(block > 0, (point - lower) / (upper - lower), point / upper)
+
+    chosen = block[..., None].expand(*u.shape, 1, m)
+    inside = blocks.expand(*u.shape, n, m).gather(-2, chosen).squeeze(-2).double().cumsum(-1)
+    return (block * m + _locate(inside, rest * inside[..., -1:])).squeeze(-1)
 
 
-def _locate(cdf: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The step of ``cdf`` [..., n] (any total) that holds quantile ``u``, and the quantile within that step."""
-    total = cdf[..., -1:]
-    point = u[..., None] * total
-    # A step of zero mass is never the first above the point; rounding at the far edge ends on the last real step.
-    step = torch.minimum((cdf <= point).sum(-1), (cdf < total).sum(-1))
-    above = cdf.expand(*step.shape, -1).gather(-1, step[..., None])
-    below = cdf.expand(*step.shape, -1).gather(-1, (step - 1).clamp(min=0)[..., None])
-    below = torch.where(step[..., None] > 0, below, 0)
-    return step, ((point - below) / (above - below)).squeeze(-1)
+def _locate(cdf: Tensor, point: Tensor) -> Tensor:
+    """The step of ``cdf`` [..., n] that holds ``point`` [..., 1], as [..., 1].
+
+    The first step strictly above the point has mass of its own; should rounding put the point on the far edge, the
+    step that first reaches the total has.
+    """
+    cdf = cdf.contiguous()
+    return torch.minimum(
+        torch.searchsorted(cdf, point, right=True), torch.searchsorted(cdf, cdf[..., -1:].contiguous())
+    )
 
 
 def _block(vocab: int) -> int:
