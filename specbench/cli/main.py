@@ -21,6 +21,9 @@ from specbench.errors import SpecbenchError
 DEBUG = "SPECBENCH_DEBUG"
 """Environment variable: when set, an unexpected error also shows its traceback."""
 
+TYPER_INTERRUPTED = 130
+"""What Typer returns for Ctrl-C outside of a decoding run; not one of our exit codes."""
+
 HELP = """Benchmark and reproduce speculative decoding of autoregressive image models.
 
 Settings are given as KEY=VALUE, commas sweep: `specbench sweep method=sjd,scd window=16,32 prompts.limit=16`.
@@ -72,6 +75,8 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
     try:
         code = app(args=arguments or ["--help"], prog_name="specbench", standalone_mode=False)
         sys.stdout.flush()
+        if code == TYPER_INTERRUPTED:
+            return _say("interrupted", 1)
         return code if isinstance(code, int) else 0
     except SpecbenchError as error:
         return _say(str(error), error.exit_code)

@@ -32,12 +32,11 @@ def command(
     if target not in TARGETS:
         raise unknown("target", str(target), TARGETS)
     from importlib import import_module
-    from importlib.util import find_spec
 
     module, name = TARGETS[str(target)]
-    if find_spec(module) is None:
+    function = getattr(import_module(module), name, None)
+    if function is None:
         raise SpecbenchError(f"training of {target} is not part of this installation")
-    function = getattr(import_module(module), name)
     check_settings(function, settings)
     function(**settings)
     return 0

@@ -31,7 +31,7 @@ def spawn(*words: str, cwd: Path | None = None, timeout: float = 120, **env: str
     done = subprocess.run(
         [sys.executable, "-m", "specbench.cli.main", *words],
         cwd=cwd or ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1", **env},
         capture_output=True,
         text=True,
         timeout=timeout,
