@@ -41,7 +41,8 @@ def test_bash_completes_commands_kinds_keys_and_values():
 def test_a_real_bash_types_the_word_to_its_end(tmp_path):
     script = subprocess.run(
         [sys.executable, "-m", "specbench.cli.main", "--show-completion", "bash"],
-        cwd=ROOT, env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}, capture_output=True, text=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     ).stdout  # fmt: skip
     assert "complete" in script
     wrapper = tmp_path / "specbench"

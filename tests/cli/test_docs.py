@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from specbench.cli.main import COMMANDS
 from tests.cli.commands import ROOT, call
 
+TEXT = {".py", ".md", ".toml", ".yaml", ".txt", ".cff", ""}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -57,16 +59,14 @@ def test_every_command_of_the_pages_is_accepted(page, words, tmp_path, capsys, p
     assert call(capsys, name, *words[1:], "--help").code == 0
     if name in ("run", "sweep", "explain"):
         extra = ["--plugin", str(plugin)] if "--plugin" in words else []
-        outcome = call(capsys, "explain" if name == "explain" else name, *settings, *extra, *_dry(name, tmp_path))
+        if name != "explain":
+            # mini's own grid is the reader's; the plan is all that is asked for here, on the model for tests
+            settings = [w for w in settings if w.split("=")[0] not in ("model", "window")]
+            extra += ["--dry-run", "--out", str(tmp_path / "store"), "model=mini/tiny", "window=4"]
+        outcome = call(capsys, name, *settings, *extra)
         assert outcome.code == 0, outcome.err
-    elif name in ("list",):
+    elif name == "list":
         assert call(capsys, *words, "--json").code == 0
-
-
-def _dry(name: str, folder: Path) -> list[str]:
-    if name == "explain":
-        return []
-    return ["--dry-run", "--out", str(folder / "store"), "model=mini/tiny", "window=4"]
 
 
 def test_the_readmes_own_method_is_listed_and_conforms(plugin, capsys):
@@ -120,14 +120,10 @@ def test_make_help_documents_every_target():
 
 
 def test_no_file_names_a_path_outside_the_repository():
-    allowed = {".ci/run"}
-    for path in ROOT.rglob("*"):
-        relative = path.relative_to(ROOT).as_posix()
-        if path.suffix not in (".py", ".md", ".toml", ".yaml", ".txt", ".cff") or relative.startswith(
-            (".", "runs", "demo")
-        ):
-            continue
-        if relative not in allowed:
-            assert not re.search(r"(?<![\w.])/(?:work|root|home)/|\.\./shared", path.read_text(encoding="utf-8")), (
-                relative
-            )
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    outside = re.compile(r"(?<![\w.])/(?:work|root|home)/|\.\./shared")
+    for name in tracked:
+        path = ROOT / name
+        # CI alone may look for golden files beside the checkout.
+        if name != ".ci/run" and path.suffix in TEXT and path.is_file():
+            assert not outside.search(path.read_text(encoding="utf-8")), name

@@ -17,8 +17,8 @@ PROBE = """
 import sys
 from specbench.cli.main import run_cli
 run_cli(["--help"])
-heavy = {name.split(".")[0] for name in sys.modules} & {"torch", "hydra", "omegaconf", "pandas", "numpy", "matplotlib", "PIL"}
-print(sorted(heavy), file=sys.stderr)
+heavy = {"torch", "hydra", "omegaconf", "pandas", "numpy", "matplotlib", "PIL"}
+print(sorted(heavy & {name.split(".")[0] for name in sys.modules}), file=sys.stderr)
 """
 
 

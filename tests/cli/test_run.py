@@ -145,7 +145,7 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on_from_there(tmp_path):
     while time.monotonic() < deadline and not list((tmp_path / "s").glob("cells/*/*.png")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 5, err
     assert "Traceback" not in err
     assert "are kept in" in err
