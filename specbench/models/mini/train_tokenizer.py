@@ -82,5 +82,7 @@ def train_tokenizer(
             used = torch.bincount(index, minlength=len(model.codebook)).float()
             p = used / used.sum()
             perplexity = torch.special.entr(p).sum().exp()
-            report(f"tokenizer step {step} loss {loss.item():.4f} l1 {error.abs().mean() * 127.5:.2f} perplexity {perplexity:.0f}")
+            report(
+                f"tokenizer step {step} loss {loss.item():.4f} l1 {error.abs().mean() * 127.5:.2f} perplexity {perplexity:.0f}"
+            )
     return model

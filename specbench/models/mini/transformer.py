@@ -29,9 +29,9 @@ class Config:
     prefix: int = 16
     grid: tuple[int, int] = (16, 16)
     width: int = 256
-    depth: int = 6
+    depth: int = 5
     heads: int = 4
-    hidden: int = 704
+    hidden: int = 640
 
     @property
     def length(self) -> int:
@@ -138,6 +138,9 @@ class Transformer(nn.Module):
 
 
 def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention over a whole sequence."""
+    """Causal attention over a whole sequence, written out: on a CPU in bfloat16 its backward is twice as fast as sdpa's."""
     del layer
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    length = q.shape[2]
+    hidden = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + hidden
+    return scores.softmax(-1).to(v.dtype) @ v

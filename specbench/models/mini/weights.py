@@ -23,7 +23,9 @@ from specbench.models.mini.transformer import Config, Transformer
 
 PATH = Path(__file__).parent / "mini.safetensors"
 
-TINY = Config(codes=32, vocabulary=text.VOCABULARY, prefix=text.PREFIX, grid=(4, 4), width=32, depth=2, heads=2, hidden=48)
+TINY = Config(
+    codes=32, vocabulary=text.VOCABULARY, prefix=text.PREFIX, grid=(4, 4), width=32, depth=2, heads=2, hidden=48
+)
 
 
 def save_weights(path: Path, transformer: Transformer, tokenizer: Tokenizer) -> None:

@@ -11,9 +11,20 @@ from typing import Any
 from specbench.prompts.scenes.world import COLORS, SHAPES, Scene
 
 NUMBERS = {2: "two", 3: "three", 4: "four"}
-WORDS = ("a", "picture", "of", "and", "left", "right", "above", "below", "one", *NUMBERS.values(), *COLORS, *SHAPES) + tuple(
-    f"{shape}es" if shape == "cross" else f"{shape}s" for shape in SHAPES
-)
+WORDS = (
+    "a",
+    "picture",
+    "of",
+    "and",
+    "left",
+    "right",
+    "above",
+    "below",
+    "one",
+    *NUMBERS.values(),
+    *COLORS,
+    *SHAPES,
+) + tuple(f"{shape}es" if shape == "cross" else f"{shape}s" for shape in SHAPES)
 """Every word that a caption can contain."""
 
 

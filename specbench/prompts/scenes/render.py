@@ -33,9 +33,7 @@ def distance(shape: str, x: Floats, y: Floats, r: float) -> Floats:
             return abs(np.hypot(x, y) - 0.74 * r) - 0.26 * r
         case "cross":
             arm = 0.32 * r
-            return np.minimum(
-                np.maximum(abs(x) - r, abs(y) - arm), np.maximum(abs(x) - arm, abs(y) - r)
-            )
+            return np.minimum(np.maximum(abs(x) - r, abs(y) - arm), np.maximum(abs(x) - arm, abs(y) - r))
         case "triangle":
             slope = 1 / np.hypot(1.0, 0.5)
             return np.maximum(y - 0.85 * r, (abs(x) - 0.5 * (y + r)) * slope)
@@ -94,7 +92,9 @@ def render(scenes: Sequence[Scene], rng: np.random.Generator, texture: float = 1
             images[i] += cover * (color.astype(np.float32) - images[i])
             strength[i] -= 0.4 * cover
     fine = _noise(rng, b, _FINE)[..., None] * rng.uniform(8, 18, (b, 1, 1, 1))
-    coarse = np.moveaxis(_noise(rng, 3 * b, _COARSE).reshape(b, 3, SIZE, SIZE), 1, -1) * rng.uniform(4, 10, (b, 1, 1, 1))
+    coarse = np.moveaxis(_noise(rng, 3 * b, _COARSE).reshape(b, 3, SIZE, SIZE), 1, -1) * rng.uniform(
+        4, 10, (b, 1, 1, 1)
+    )
     grain = rng.standard_normal((b, SIZE, SIZE, 3), dtype=np.float32) * 2.5
     images += texture * strength * (fine + coarse + grain).astype(np.float32)
     return np.clip(np.rint(images), 0, 255).astype(np.uint8)

@@ -88,7 +88,7 @@ def _apart(things: list[tuple[float, float, float]], x: float, y: float, r: floa
     return all(max(abs(x - ox), abs(y - oy)) >= r + orr + GAP for ox, oy, orr in things)
 
 
-def _places(rng: np.random.Generator, count: int, relation: str | None) -> list[tuple[float, float, float]]:
+def places(rng: np.random.Generator, count: int, relation: str | None) -> list[tuple[float, float, float]]:
     """Draw non-overlapping (x, y, half extent) for ``count`` objects; the first two stand in ``relation``."""
     low, high = RADIUS[count]
     while True:
@@ -119,13 +119,17 @@ def sample_scene(rng: np.random.Generator, family: str, *, held_out: bool | None
     pairs = sorted(HELD_OUT)
     forced = pairs[int(rng.integers(len(pairs)))] if held_out else None
     colors = rng.choice(COLORS, size=count, replace=family == "counting")
-    for i, (x, y, r) in enumerate(_places(rng, count, relation)):
+    for i, (x, y, r) in enumerate(places(rng, count, relation)):
         shape, color = str(shapes[i]), str(colors[i])
         if forced and i == 0:
             color, shape = forced
-        while held_out is not None and not (forced and i == 0) and (
-            (color, shape) in HELD_OUT
-            or (family != "counting" and i and (shape == things[0].shape or color == things[0].color))
+        while (
+            held_out is not None
+            and not (forced and i == 0)
+            and (
+                (color, shape) in HELD_OUT
+                or (family != "counting" and i and (shape == things[0].shape or color == things[0].color))
+            )
         ):
             color = str(rng.choice(COLORS))
             if forced:
