@@ -1,0 +1,51 @@
+"""One survivor fails the suite; so does a harmless twin that is caught, and a mutant that merely crashes."""
+
+import pytest
+
+from specbench.verify import mutants as room
+from specbench.verify import plants
+from specbench.verify.mutants import MUTANTS, SJD, Experiment, mutants, planted
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_defect_is_caught_and_its_twin_is_not(name):
+    (result,) = mutants((name,))
+    assert result.passed, result.detail
+
+
+def test_a_survivor_fails(monkeypatch):
+    monkeypatch.setitem(MUTANTS, "nothing planted", (Experiment(SJD), None))
+    (result,) = mutants(("nothing planted",))
+    assert result.passed is False and result.detail.startswith("SURVIVED")
+
+
+def test_a_twin_that_is_caught_fails(monkeypatch):
+    pair = (Experiment(SJD, plants.accept_all), Experiment(SJD, plants.residual_is_p))
+    monkeypatch.setitem(MUTANTS, "harmful twin", pair)
+    (result,) = mutants(("harmful twin",))
+    assert result.passed is False and "twin was caught" in result.detail
+
+
+def test_a_crash_does_not_count(monkeypatch):
+    def crash(patch):
+        patch(room.plants.accept, "residual", lambda p, q: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        Experiment(SJD, crash).run()
+
+
+def test_what_was_replaced_is_put_back_even_after_an_error():
+    before = plants.accept.residual
+    with pytest.raises(RuntimeError), planted(plants.residual_is_p):
+        assert plants.accept.residual is not before
+        raise RuntimeError
+    assert plants.accept.residual is before
+
+
+def test_every_mutant_says_something_new():
+    plants_used = [
+        (str(defect.plant), str(getattr(defect, "noise", "")), str(getattr(defect, "settings", "")))
+        + (str(getattr(defect, "check", "")),)
+        for defect, _ in MUTANTS.values()
+    ]
+    assert len(set(plants_used)) == len(MUTANTS) >= 35
