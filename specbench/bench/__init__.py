@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specbench.bench.gate import check
     from specbench.bench.comparison import compare
     from specbench.bench.config import RunRequest, compose, explain
-    from specbench.bench.health import doctor
     from specbench.bench.document import exit_code, pictures
+    from specbench.bench.gate import check
+    from specbench.bench.health import doctor
     from specbench.bench.listing import (
         keys,
         list_methods,

@@ -92,7 +92,12 @@ def _fields(records: Records) -> set[str]:
 def _flat(records: Records) -> dict[str, Any]:
     """The terms under the keys that set them."""
     terms = records.cell.terms
-    flat = {"model": terms.model, "weights": terms.weights, "dtype": terms.dtype, "prompts": terms.prompts}
+    flat: dict[str, Any] = {
+        "model": terms.model,
+        "weights": terms.weights,
+        "dtype": terms.dtype,
+        "prompts": terms.prompts,
+    }
     flat |= {"seed": terms.seed, "window": terms.window}
     flat |= {f"sampling.{key}": value for key, value in terms.sampling.items()}
     return flat | {f"method.{key}": value for key, value in terms.settings.items()}
@@ -101,8 +106,8 @@ def _flat(records: Records) -> dict[str, Any]:
 def differing_terms(a: Records, b: Records) -> dict[str, tuple[Any, Any]]:
     """Terms in which two cells differ, as ``{field: (a, b)}``.
 
-    Under comparison, hence not listed: the method, and the settings that follow from its name. A setting that was set by
-    hand on either side is listed. A window counts where both have one (AR has none), a setting where both have it.
+    Under comparison, hence not listed: the method, and the settings that follow from its name. A setting that was set
+    by hand on either side is listed. A window counts where both have one (AR has none), a setting where both have it.
     """
     ours, theirs = _flat(a), _flat(b)
     by_hand = {f"method.{key}" for key in (*a.cell.terms.overridden, *b.cell.terms.overridden)}
@@ -139,7 +144,9 @@ def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]
 
 def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: stats.Interval | None) -> str:
     def name(records: Records) -> str:
-        return records.cell.terms.method + ("" if records.cell.terms.window is None else f" at window {records.cell.width}")
+        return records.cell.terms.method + (
+            "" if records.cell.terms.window is None else f" at window {records.cell.width}"
+        )
 
     text = f"Over {n} common image{'s' * (n != 1)}, {name(a)} needs {_span(passes)} times the passes of {name(b)}"
     if clocks is None:
@@ -205,9 +212,9 @@ def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:
 def _baseline(records: Records, out: Path) -> Records | None:
     """The AR cell of the same terms in the same store."""
     for other in store.read(out).values():
-        if other.cell.terms.method == "ar" and other.cell.code == records.cell.code:
-            if not differing_terms(other, records):
-                return other
+        same_code = other.cell.code == records.cell.code
+        if other.cell.terms.method == "ar" and same_code and not differing_terms(other, records):
+            return other
     return None
 
 

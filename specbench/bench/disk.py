@@ -37,31 +37,45 @@ def sentences(path: Path) -> Iterator[None]:
 
 def dumps(value: object) -> bytes:
     """One JSON line: sorted keys, no spaces, so that equal values are equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return (
+        json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    )
 
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents."""
     with sentences(path):
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - faults are injected through this file's os
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write ``data`` under a temporary name and rename it: a reader sees the old file or the new one, never half."""
     temporary = path.with_name(f".{path.name}.tmp")
     with sentences(path):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
+            _write_and_sync(temporary, data)
+            os.replace(temporary, path)
         except OSError:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
         _sync_folder(path.parent)
+
+
+def _write_and_sync(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what a killed :func:`write_atomic` left in ``folder``; only for the holder of the lock."""
+    with sentences(folder):
+        for left in folder.glob(".*.tmp"):
+            os.unlink(left)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -179,5 +193,7 @@ class Lock:
             ) from error
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._descriptor)

@@ -17,6 +17,7 @@ from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
 from specbench.bench.planning import Group, Job, json_document
 from specbench.bench.scoring import scorer_code
+from specbench.bench.stats import Interval
 from specbench.bench.store import Records, Writer
 
 ONE = {"value": 1.0, "low": 1.0, "high": 1.0}
@@ -67,7 +68,7 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
 def _cell(
     group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None, outcome: Outcome
 ) -> dict[str, Any]:
-    request, keys = job.request, group.keys()
+    request, keys = job.request, group.image_keys()
     have = [key for key in keys if key in records.images]
     state, error = _state(job, len(have), len(keys), outcome)
     cell: dict[str, Any] = {
@@ -112,7 +113,7 @@ def _ratios(
     group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None
 ) -> dict[str, Any]:
     """NFE and latency against AR. AR's own are 1 by definition, and carry no interval of width."""
-    keys = group.keys()
+    keys = group.image_keys()
     is_ar = job is group.jobs[0]
     pairs = metrics.timed_pairs(baseline, records, keys) if group.timed else {}
     own = [pair[1] for pair in pairs.values()]
@@ -131,7 +132,7 @@ def _ratios(
     }
 
 
-def _ratio(value: metrics.Interval | None, is_ar: bool) -> dict[str, Any] | None:
+def _ratio(value: Interval | None, is_ar: bool) -> dict[str, Any] | None:
     if value is None:
         return None
     return dict(ONE) if is_ar else metrics.interval(value)
@@ -159,7 +160,8 @@ def _cell_warnings(job: Job, outcome: Outcome) -> list[str]:
     changed = outcome.changed.get(job.cell.id)
     if not changed:
         return []
-    return [f"{changed} stored images came out differently when decoded again for timing (near-ties of {job.request.dtype})"]
+    images = "image" if changed == 1 else "images"
+    return [f"{changed} stored {images} came out differently when decoded again (near-ties of {job.request.dtype})"]
 
 
 def _prompt_warnings(groups: Sequence[Group]) -> list[str]:
@@ -182,7 +184,7 @@ def _session_warnings(written: Writer, groups: Sequence[Group]) -> list[str]:
         for group in groups
         for job in group.jobs
         for key, image in written.cell(job.cell).images.items()
-        if key in set(group.keys())
+        if key in set(group.image_keys())
     }
     notes = [note for name in sorted(names) if (note := store.session(written.out, name)) is not None]
     differ = [key for key in COMMON if len({str(note.get(key)) for note in notes}) > 1]

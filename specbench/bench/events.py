@@ -38,7 +38,7 @@ class WarmedUp:
 
 @dataclass(frozen=True)
 class ImageDone:
-    """One image is in the store. ``seconds``: prefill + passes + sampling of its batch; ``done`` of ``total`` so far."""
+    """One image is in the store. ``seconds``: prefill + passes + sampling of its batch; ``done`` of ``total``."""
 
     cell: CellLabel
     prompt_id: str

@@ -10,6 +10,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ def doctor(out: str | Path = "runs") -> list[dict[str, Any]]:
     rows += [_package(name) for name in PACKAGES]
     rows.append(_guarded("device", _device, "install a torch that runs on this machine"))
     rows.append(_guarded("configuration", lambda: str(paths.conf()), "install specbench again"))
-    rows += [_guarded(f"model {name}", lambda n=name: _model(n), "install specbench again") for name in registry.models()]
-    rows.append(_guarded("store", lambda: _store(Path(out)), "choose another folder with --out"))
+    rows += [_guarded(f"model {name}", partial(_model, name), "install specbench again") for name in registry.models()]
+    rows.append(_guarded("store", partial(_store, Path(out)), "choose another folder with --out"))
     return rows
 
 

@@ -30,8 +30,13 @@ def list_models(plugins: Sequence[str | Path] = ()) -> list[dict[str, Any]]:
 
 
 def list_prompts() -> list[dict[str, Any]]:
-    """``name source`` of every prompt set."""
-    return [{"name": choice, "source": f"conf/prompts/{choice}.yaml"} for choice, _ in paths.group("prompts")]
+    """``name summary source`` of every prompt set."""
+    from specbench.prompts import SETS
+
+    return [
+        {"name": choice, "summary": SETS.get(choice, ""), "source": f"conf/prompts/{choice}.yaml"}
+        for choice, _ in paths.group("prompts")
+    ]
 
 
 def list_tables() -> list[dict[str, Any]]:

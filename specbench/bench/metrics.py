@@ -86,7 +86,7 @@ def nfe_ratio(baseline: Records, records: Records, keys: Sequence[Key]) -> Inter
 
 def timed_pairs(baseline: Records, records: Records, keys: Sequence[Key]) -> dict[Key, tuple[Timing, Timing]]:
     """AR's and the method's timing of each image where one process took both, at batch 1; the latest such process."""
-    pairs = {}
+    pairs: dict[Key, tuple[Timing, Timing]] = {}
     for key in keys:
         ours, theirs = records.timed(key), baseline.timed(key)
         for session in reversed(ours):
@@ -115,7 +115,7 @@ def latency_ratio_flat(
         return None
 
     def total(side: Records, index: int) -> float:
-        return sum(nfe(side.images[key]) * single_pass + pair[index]["sampling"] for key, pair in pairs.items())
+        return sum(nfe(side.images[key]) * single_pass + float(pair[index]["sampling"]) for key, pair in pairs.items())
 
     return total(baseline, 0) / total(records, 1)
 

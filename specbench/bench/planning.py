@@ -90,7 +90,7 @@ class Group:
             for number, batch in enumerate(batches):
                 yield Round(sample * len(batches) + number, sample, batch)
 
-    def keys(self) -> list[Key]:
+    def image_keys(self) -> list[Key]:
         """Every image of a cell, in the order of the rounds."""
         return [key for each in self.rounds() for key in each.keys]
 
@@ -199,7 +199,7 @@ def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, 
                 runs[job.cell.id] += len(each.keys)
         for job in group.jobs:
             label = job.label
-            wanted = group.keys()
+            wanted = group.image_keys()
             cells.append(
                 {
                     "id": label.id,

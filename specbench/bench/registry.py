@@ -128,10 +128,12 @@ def _code(parts: Sequence[Any]) -> str:
         state.update(_origin.file.read_bytes())
     for part in parts if _origin.file is None else ():
         try:
-            state.update(inspect.getsource(part if inspect.isroutine(part) or inspect.isclass(part) else type(part)).encode())
+            state.update(
+                inspect.getsource(part if inspect.isroutine(part) or inspect.isclass(part) else type(part)).encode()
+            )
         except (OSError, TypeError) as error:
             raise UsageError(
-                f"the source of {part!r} cannot be read, so its images could not be told from those of another version: "
+                f"the source of {part!r} cannot be read, so its images could not be told from another version's: "
                 "put it into a file and load that with --plugin"
             ) from error
     return state.hexdigest()[:16]
@@ -196,8 +198,10 @@ def _guarded(origin: _Origin, load: Callable[[], object]) -> None:
 def _shipped_methods() -> dict[str, Method]:
     found = {}
     for choice, node in paths.group("method"):
-        found[choice] = Method(**{k: node[k] for k in ("name", "summary", "lossless", "window", "settings", "paper")},
-                               source=f"conf/method/{choice}.yaml")
+        found[choice] = Method(
+            **{k: node[k] for k in ("name", "summary", "lossless", "window", "settings", "paper")},
+            source=f"conf/method/{choice}.yaml",
+        )
     return found
 
 

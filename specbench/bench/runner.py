@@ -46,7 +46,7 @@ def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEv
         rounds = [(g, r, todo(g, work, r.keys)) for g in groups for r in g.rounds()]
         total = sum(len(r.keys) * len(jobs) for _, r, jobs in rounds)
         labels = tuple(job.label for g in groups for job in g.jobs)
-        wanted = {(job.cell.id, key) for g in groups for job in g.jobs for key in g.keys()}
+        wanted = {(job.cell.id, key) for g in groups for job in g.jobs for key in g.image_keys()}
         tell(Planned(labels, total, sum(key in work[cell].images for cell, key in wanted)))
         if total:
             store.begin_session(circumstances(groups[0].request.device, groups[0].request.batch))
@@ -121,7 +121,9 @@ class _GroupRun:
     def _fail(self, job: Job, state: str, message: str) -> None:
         sentence = message.splitlines()[0]
         writer = self.store.cell(job.cell)
-        writer.append("failure", state=state, error=sentence, traceback=traceback.format_exc(), session=self.store.session)
+        writer.append(
+            "failure", state=state, error=sentence, traceback=traceback.format_exc(), session=self.store.session
+        )
         self._stop(job, state, sentence)
         for other in self.group.jobs:
             if other.cell.id in self.dead:
@@ -152,8 +154,16 @@ class _GroupRun:
             self._store_images(writer, job, each, new, generation, pixels)
         for prompt, sample in each.keys:
             # Several records of one batch carry its time; session and round tell them apart from several batches.
-            writer.append("timing", prompt=prompt, sample=sample, session=self.store.session, round=each.index,
-                          rows=len(each.keys), wall=wall, **(seconds if new else {**seconds, "pixels": None}))
+            writer.append(
+                "timing",
+                prompt=prompt,
+                sample=sample,
+                session=self.store.session,
+                round=each.index,
+                rows=len(each.keys),
+                wall=wall,
+                **(seconds if new else {**seconds, "pixels": None}),
+            )
         for row, (prompt, sample) in enumerate(each.keys):
             self.outcome.done += 1
             latency = seconds["prefill"] + seconds["passes"] + seconds["sampling"]

@@ -47,7 +47,9 @@ def score_missing(cell: CellWriter, group: Group) -> None:
     scorer = group.scorer
     if scorer is None:
         return
-    unscored = [key for key in group.keys() if key in cell.images and (*key, scorer, scorer_code()) not in cell.scores]
+    unscored = [
+        key for key in group.image_keys() if key in cell.images and (*key, scorer, scorer_code()) not in cell.scores
+    ]
     for at in range(0, len(unscored), CHUNK):
         chunk = unscored[at : at + CHUNK]
         from specbench.scores import score_images

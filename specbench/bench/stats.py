@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,7 @@ def _grouped(a: Sequence[float], b: Sequence[float], groups: Sequence[str]) -> t
     return sums[0], sums[1]
 
 
+@lru_cache(maxsize=2)  # every ratio of a document asks for the same n
 def _resampled_counts(n: int, seed: int) -> np.ndarray:
     """How often each of ``n`` groups is drawn in each resample, [RESAMPLES, n]."""
     generator = np.random.default_rng(seed)

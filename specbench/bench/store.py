@@ -125,12 +125,15 @@ class Writer:
             else:
                 disk.write_atomic(self.out / "store.json", disk.dumps({"schema": SCHEMA}))
             disk.make_folder(self.out / "sessions")
+            disk.sweep_temporaries(self.out / "sessions")
         except BaseException:
             self._lock.__exit__(None, None, None)
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for cell in self._open.values():
             cell.close()
         self._lock.__exit__(kind, error, trace)
@@ -153,7 +156,9 @@ class Writer:
 def _check_schema(out: Path) -> None:
     found = disk.read_json(out / "store.json").get("schema")
     if found != SCHEMA:
-        raise SpecbenchError(f"{out} was written in layout {found}, this specbench reads {SCHEMA}: choose another --out")
+        raise SpecbenchError(
+            f"{out} was written in layout {found}, this specbench reads {SCHEMA}: choose another --out"
+        )
 
 
 def read(out: str | Path) -> dict[str, Records]:

@@ -1,24 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bench.toy import ToyTarget, write_prompts
 
 from specbench.bench import compose, registry
 from specbench.bench.config import RunRequest
+from tests.bench.toy import ToyTarget, write_prompts
 
 
 @pytest.fixture(autouse=True)
-def toy_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def toy_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy target as a registered model; whatever a test registers is forgotten after it."""
     monkeypatch.setattr(registry, "_models", {})
     monkeypatch.setattr(registry, "_methods", {})
     monkeypatch.setattr(registry, "_loaded", set())
     registry.register_target("toy", ToyTarget, summary="four tokens, for tests")
-    yield
 
 
 @pytest.fixture

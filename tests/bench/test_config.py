@@ -66,7 +66,7 @@ def test_a_key_given_twice_is_refused() -> None:
 
 
 def test_a_missing_prompt_file_is_named() -> None:
-    with pytest.raises(UsageError, match="no file 'nowhere.txt'"):
+    with pytest.raises(UsageError, match=r"no file 'nowhere\.txt'"):
         bench.compose(["prompts=file", "prompts.path=nowhere.txt"])
 
 
@@ -144,6 +144,6 @@ def test_the_wheels_copy_of_conf_is_found_outside_a_checkout(tmp_path: Path, mon
 
 
 def test_composing_imports_no_torch() -> None:
-    code = "import sys; from specbench import bench; bench.compose(['method=scd']); bench.keys(); print('torch' in sys.modules)"
+    code = "import sys; from specbench import bench; bench.compose([]); bench.keys(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""A target of four tokens and four codes whose law depends on the last token and the position: milliseconds an image."""
+"""A target of four tokens and four codes; its law depends on the last token and the position. Milliseconds an image."""
 
 from __future__ import annotations
 
