@@ -35,7 +35,7 @@ class Codebook:
         self.total = codebook.clone()
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Move codes towards the latents ``z`` [M, dim] that chose them (``index`` [M]); restart idle codes on latents."""
+        """Move codes towards the latents ``z`` [M, dim] that chose them (``index`` [M]); restart idle ones."""
         k = len(self.codes)
         counts = torch.bincount(index, minlength=k).float()
         sums = torch.zeros_like(self.total).index_add_(0, index, z)
@@ -82,7 +82,6 @@ def train_tokenizer(
             used = torch.bincount(index, minlength=len(model.codebook)).float()
             p = used / used.sum()
             perplexity = torch.special.entr(p).sum().exp()
-            report(
-                f"tokenizer step {step} loss {loss.item():.4f} l1 {error.abs().mean() * 127.5:.2f} perplexity {perplexity:.0f}"
-            )
+            l1 = error.abs().mean() * 127.5
+            report(f"tokenizer step {step}/{steps}  l1 {l1:.2f} of 255  codebook perplexity {perplexity:.0f}")
     return model

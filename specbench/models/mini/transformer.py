@@ -138,7 +138,7 @@ class Transformer(nn.Module):
 
 
 def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention over a whole sequence, written out: on a CPU in bfloat16 its backward is twice as fast as sdpa's."""
+    """Causal attention over a whole sequence; in bfloat16 on a CPU twice as fast as sdpa with its backward."""
     del layer
     length = q.shape[2]
     hidden = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
