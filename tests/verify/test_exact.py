@@ -7,7 +7,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.verify import KINDS, verify
-from specbench.verify.exact import BASE, FILL_CASE, LAW_TOLERANCE, Case, measure
+from specbench.verify.exact import BASE, FILL_CASE, LAW_TOLERANCE, Case, exact, measure
 from specbench.verify.mutants import planted
 from specbench.verify.plants import residual_is_p
 from tests.verify.methods import SETTINGS, method
@@ -36,8 +36,7 @@ def test_every_fill_is_exact(name, fill):
 
 def test_fills_differ_where_they_should():
     """Equal expected passes would mean that one fill is another in disguise."""
-    case = Case(vocab=2, size=6, window=4)
-    passes = {fill: measure(method("scd", fill=fill), case).enumeration.nfe[0] for fill in ("uniform", *FILLS)}
+    passes = {fill: measure(method("scd", fill=fill), FILL_CASE).enumeration.nfe[0] for fill in ("uniform", *FILLS)}
     assert len({round(nfe, 9) for nfe in passes.values()}) == 6, passes
 
 
@@ -66,10 +65,11 @@ def _strict_under_the_name_of_replay(patch):
 
 def test_a_wrong_method_fails_and_a_lossy_one_only_reports():
     with planted(residual_is_p):
-        (claims, admits) = verify([method("sjd"), {**method("sjd"), "lossless": False}])
-    assert claims["passed"] is False and admits["passed"] is None
-    assert claims["total_variation"] == admits["total_variation"] > 0.01
-    assert "worst at" in claims["detail"]
+        claims = exact(method("sjd"), (BASE,))
+        admits = exact({**method("sjd"), "lossless": False}, (BASE,))
+    assert claims.passed is False and admits.passed is None
+    assert claims.total_variation == admits.total_variation > 0.01
+    assert "worst at" in claims.detail
 
 
 def test_a_broken_promise_fails_with_the_table_it_was_broken_on():

@@ -36,9 +36,14 @@ def test_a_crash_does_not_count(monkeypatch):
 
 def test_what_was_replaced_is_put_back_even_after_an_error():
     before = plants.accept.residual
-    with pytest.raises(RuntimeError), planted(plants.residual_is_p):
-        assert plants.accept.residual is not before
-        raise RuntimeError
+
+    def fails():
+        with planted(plants.residual_is_p):
+            assert plants.accept.residual is not before
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
     assert plants.accept.residual is before
 
 

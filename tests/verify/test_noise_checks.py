@@ -1,0 +1,34 @@
+"""The tests of the real noise: production passes, and a ring of rows that collides does not (keys: see the mutants)."""
+
+import pytest
+
+from specbench.decoding.noise import AddressedNoise
+from specbench.verify.checks import NoiseError
+from specbench.verify.mutants import planted
+from specbench.verify.noise_checks import check_noise
+
+
+def test_production_noise_keeps_its_promises():
+    check_noise(AddressedNoise)
+
+
+def test_two_positions_on_one_gumbel_row_are_noticed_even_at_the_ends_of_the_window():
+    def wrap_around(patch):
+        coupled = AddressedNoise.coupled
+        patch(AddressedNoise, "coupled", lambda self, law, at, need: coupled(self, law, at % 31, need))
+
+    with planted(wrap_around), pytest.raises(NoiseError, match="share a Gumbel row"):
+        check_noise(AddressedNoise)
+
+
+def test_draws_that_ignore_their_law_are_noticed():
+    def flat(patch):
+        draw = AddressedNoise.draw
+        patch(
+            AddressedNoise,
+            "draw",
+            lambda self, law, key, need: draw(self, (law + 1e-2) / (law + 1e-2).sum(-1, keepdim=True), key, need),
+        )
+
+    with planted(flat), pytest.raises(NoiseError, match="probability zero"):
+        check_noise(AddressedNoise)
