@@ -1,13 +1,14 @@
 """What one pass costs without the network: ``make bench``.
 
-Times guidance, filters, laws, acceptance, redraft, noise and bookkeeping of the production loop on made-up logits, beside
-guidance + filter + softmax alone on the same tensors, at batch 1 on one thread. The logits change a little from pass
-to pass, so that drafts are kept about as often as on a real model.
+Times guidance, filters, laws, acceptance, redraft, noise and bookkeeping of the production loop on made-up logits,
+beside guidance + filter + softmax alone on the same tensors, at batch 1 on one thread. The logits change a little from
+pass to pass, so that drafts are kept about as often as on a real model.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
 
@@ -47,7 +48,7 @@ class Replayed:
         self._left: float | None = None
 
     def begin(self, prompts: object, guidance: float | None = None) -> Replayed:
-        """This object is its own canvas."""
+        """Be its own canvas."""
         return self
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Forward:
@@ -73,10 +74,8 @@ class Replayed:
 def measure(method: str, vocab: int, window: int, passes: int) -> tuple[float, float, float]:
     """Median milliseconds of a pass, of guidance + filter + softmax alone, and mean tokens committed per pass."""
     target = Replayed(vocab, window, passes)
-    try:
+    with contextlib.suppress(Enough):
         build_decoder(METHODS[method], window, SAMPLING).decode(target, ["bench"])
-    except Enough:
-        pass
     skip = 2  # the first passes allocate
     return (
         1000 * statistics.median(target.between[skip:]),

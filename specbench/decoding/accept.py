@@ -34,9 +34,7 @@ class Accept(Protocol):
 
     lossless: bool
 
-    def __call__(
-        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Judge one pass."""
         ...
 
@@ -52,14 +50,10 @@ class Strict:
 
     lossless = True
 
-    def __call__(
-        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Test, correct, redraft: in this order, so that only what is read is drawn."""
         ratio = p.gather(-1, window.token[..., None]).squeeze(-1) / window.q_of_draft()
-        passed = noise.accept(
-            ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True
-        )
+        passed = noise.accept(ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True)
         accepted = _run(passed & window.drafted)
 
         where = at_slot(window.position, accepted)
@@ -86,9 +80,7 @@ class Equality:
     draws: Redraft
     lossless = True
 
-    def __call__(
-        self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Draw everywhere, then compare."""
         drawn = self.draws(noise, p, window, window.live)
         accepted = _run((drawn == window.token) & window.drafted)

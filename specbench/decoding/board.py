@@ -28,9 +28,7 @@ class Board:
     ``laws`` [B, depth + 1, V] (row ``depth`` is scrap).
     """
 
-    def __init__(
-        self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device
-    ) -> None:
+    def __init__(self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device) -> None:
         self.grid, self.vocab, self.size, self.width = grid, vocab, grid.size, window
         self.depth = window + max(window, look_back)
         self.rows = torch.arange(images, device=device)[:, None]
@@ -99,8 +97,11 @@ class Window:
 
 
 def look(board: Board, width: int) -> Window:
-    """The window of ``width`` slots; the board's own width decides which slot is free, so that a window which is cut
-    short near the end of the image (for the whole batch) changes nothing for any row."""
+    """The window of ``width`` slots.
+
+    The board's own width decides which slot is free, so that a window which is cut short near the end of the image
+    (for the whole batch) changes nothing for any row.
+    """
     position = board.positions(board.committed, width)
     live = position < board.size
     drafted = live & (torch.arange(width, device=live.device) < board.width - 1)

@@ -30,9 +30,7 @@ _SETTINGS = {"ar": {"decoder"}, "jacobi": {"decoder", "redraft", "accept", "fill
 _Part = TypeVar("_Part")
 
 
-def build_decoder(
-    settings: Mapping[str, Any], window: int | None = None, sampling: Sampling | None = None
-) -> Decoder:
+def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampling: Sampling | None = None) -> Decoder:
     """Build the decoder that ``settings`` describe, e.g. ``{"decoder": "jacobi", "redraft": "maximal"}``.
 
     ``accept`` defaults to ``strict``, ``redraft`` to ``independent``, ``fill`` to ``uniform``. ``window`` is required

@@ -36,7 +36,10 @@ class Fill(Protocol):
     def __call__(
         self, noise: Noise, board: Board, position: Tensor, fresh: Tensor, known: Tensor, in_pass: int
     ) -> None:
-        """Put tokens and laws at ``position`` [B, F] where ``fresh`` [B, F]; positions before ``known`` [B] have one."""
+        """Put tokens and laws at ``position`` [B, F] where ``fresh`` [B, F] says so.
+
+        Every position before ``known`` [B] has a token.
+        """
         ...
 
 

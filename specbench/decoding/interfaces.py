@@ -66,9 +66,7 @@ class Canvas(Protocol):
     output is the law of position 0).
     """
 
-    def forward(
-        self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()
-    ) -> Forward:
+    def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
         """Evaluate provisional ``tokens`` [B, W] int64 in one pass.
 
         Column 0 is the last committed token, columns 1…W-1 are drafts for the next positions (a chain when
@@ -126,7 +124,7 @@ class Key(NamedTuple):
 
     role: str
     position: Tensor
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # shadows tuple.index, which nobody wants of a key
 
 
 class Noise(Protocol):
@@ -168,7 +166,10 @@ class Generation:
 class Decoder(Protocol):
     """A method with all its settings, ready to run on any target."""
 
-    lossless: bool
+    @property
+    def lossless(self) -> bool:
+        """Whether the images have the law of plain AR under the same sampling."""
+        ...
 
     def decode(
         self,

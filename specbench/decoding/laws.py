@@ -34,22 +34,16 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise UsageError(
-                f"sampling.temperature must be above 0, not {self.temperature} (for greedy decoding use sampling.top_k=1)"
+                f"sampling.temperature must be above 0, not {self.temperature}; sampling.top_k=1 decodes greedily"
             )
         if self.top_k is not None and (self.top_k != int(self.top_k) or self.top_k < 1):
             raise UsageError(
                 f"sampling.top_k must be a whole number of at least 1, or null for no limit, not {self.top_k}"
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(
-                f"sampling.top_p must lie in (0, 1], or be null for no limit, not {self.top_p}"
-            )
-        if self.guidance is not None and not (
-            math.isfinite(self.guidance) and self.guidance >= 0
-        ):
-            raise UsageError(
-                f"sampling.guidance must be 0 or above, or null for none, not {self.guidance}"
-            )
+            raise UsageError(f"sampling.top_p must lie in (0, 1], or be null for no limit, not {self.top_p}")
+        if self.guidance is not None and not (math.isfinite(self.guidance) and self.guidance >= 0):
+            raise UsageError(f"sampling.guidance must be 0 or above, or null for none, not {self.guidance}")
 
 
 def guide(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:
@@ -75,7 +69,8 @@ def law_of(logits: Tensor, sampling: Sampling) -> Tensor:
         inside = mass.cumsum(-1) - mass < sampling.top_p  # the token that crosses top_p stays
         least = ranked.masked_fill(~inside, math.inf).amin(-1, keepdim=True)
         scores = scores.masked_fill(scores < least, -math.inf)
-    return scores.softmax(-1)
+    law: Tensor = scores.softmax(-1)
+    return law
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -87,7 +82,8 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     rest = torch.sub(p, q).clamp_(min=0)
     mass = rest.sum(-1, keepdim=True)
     tiny = torch.finfo(rest.dtype).tiny
-    return torch.where(mass > tiny, rest.div_(mass.clamp(min=tiny)), p)
+    law: Tensor = rest.div_(mass.clamp(min=tiny))
+    return torch.where(mass > tiny, law, p)
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:

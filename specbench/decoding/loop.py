@@ -137,9 +137,7 @@ class Jacobi:
         clock.lap("sampling")
         return Generation(board.tokens[:, :size], _trace(board, counters, clock.seconds()))
 
-    def _fill(
-        self, noise: Noise, board: Board, known: Tensor, most: int, end: Tensor, in_pass: int
-    ) -> None:
+    def _fill(self, noise: Noise, board: Board, known: Tensor, most: int, end: Tensor, in_pass: int) -> None:
         """Fill the slots from ``known`` [B] up to ``end`` [B]; no row has more than ``most`` of them."""
         if most < 1:
             return

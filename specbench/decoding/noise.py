@@ -49,9 +49,7 @@ class AddressedNoise:
         sample: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._image = torch.tensor(
-            [[_word("image", seed, sample, prompt.id)] for prompt in prompts], device=device
-        )
+        self._image = torch.tensor([[_word("image", seed, sample, prompt.id)] for prompt in prompts], device=device)
         self._pass = 0
         self._rows = torch.arange(len(prompts), device=device)[:, None]
         self._ring: Tensor | None = None
@@ -132,7 +130,8 @@ def inverse_cdf(law: Tensor, u: Tensor) -> Tensor:
 
     chosen = block[..., None].expand(*u.shape, 1, m)
     inside = blocks.expand(*u.shape, n, m).gather(-2, chosen).squeeze(-2).double().cumsum(-1)
-    return (block * m + _locate(inside, rest * inside[..., -1:])).squeeze(-1)
+    within = _locate(inside, rest * inside[..., -1:])
+    return torch.add(within, block, alpha=m).squeeze(-1)
 
 
 def _locate(cdf: Tensor, point: Tensor) -> Tensor:
@@ -142,9 +141,8 @@ def _locate(cdf: Tensor, point: Tensor) -> Tensor:
     step that first reaches the total has.
     """
     cdf = cdf.contiguous()
-    return torch.minimum(
-        torch.searchsorted(cdf, point, right=True), torch.searchsorted(cdf, cdf[..., -1:].contiguous())
-    )
+    edge = torch.searchsorted(cdf, cdf[..., -1:].contiguous())
+    return torch.minimum(torch.searchsorted(cdf, point, right=True), edge)
 
 
 def _block(vocab: int) -> int:
@@ -171,7 +169,6 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def _unit(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Random int64 to uniforms of the open unit interval: 52 random bits in float64, 32 in float32."""
-    if dtype == torch.float64:
-        return _shift(x, 11).bitwise_or_(1).to(dtype).mul_(2.0**-53)
-    return _shift(x, 31).bitwise_or_(1).to(dtype).mul_(2.0**-33).clamp_(max=1 - 2.0**-24)
+    """Random int64 to uniforms of the open unit interval: odd multiples of 2^-53, rounded to ``dtype``."""
+    below_one = 1 - torch.finfo(dtype).eps / 2
+    return _shift(x, 11).bitwise_or_(1).to(dtype).mul_(2.0**-53).clamp_(max=below_one)

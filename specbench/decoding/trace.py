@@ -70,12 +70,10 @@ class Trace:
     def accept_rate_at(self) -> list[float]:
         """Entry i: share of the passes with more than i drafts in which draft i was accepted (and all before it)."""
         widest = int(self.drafted.max()) if self.drafted.numel() else 0
-        return [
-            _ratio((self.accepted > i).sum(), (self.drafted > i).sum()) for i in range(widest)
-        ]
+        return [_ratio((self.accepted > i).sum(), (self.drafted > i).sum()) for i in range(widest)]
 
     def accepted_length(self, bonus: bool = False) -> float:
-        """Mean run of accepted drafts per pass that had drafts; with ``bonus``, all tokens that such a pass committed."""
+        """Mean run of accepted drafts per pass that had drafts; with ``bonus``, of all tokens it committed."""
         speculative = self.drafted > 0
         what = self.committed if bonus else self.accepted
         return _ratio(what[speculative].sum(), speculative.sum())
