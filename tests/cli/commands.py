@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,14 @@ def spawn(*words: str, cwd: Path | None = None, timeout: float = 120, **env: str
         stdin=subprocess.DEVNULL,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def cpu_seconds(*words: str) -> float:
+    """Processor time of one Python process: what it costs, on a busy machine too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, check=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def one_sentence(text: str) -> bool:
