@@ -7,6 +7,7 @@ Refuses to know: how a law is enumerated or tested.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +46,7 @@ def command(
 
 
 def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Resolve ``method=…`` and ``method.*=…`` to ``{"name", "lossless", "settings"}``, all methods where none is named.
+    """Resolve ``method=…`` and ``method.*=…`` to what the verifier takes; all methods where none is named.
 
     Raises ``UsageError`` for keys that have no meaning here and for unknown methods.
     """
@@ -60,12 +61,15 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
     if not any(word.startswith("method=") for word in words):
         names = (entry["name"] for entry in bench.list_methods(plugins=plugins))
         words.insert(0, f"method={','.join(names)}")
-    methods = []
-    for request in bench.compose(words, plugins=plugins):
-        objects = registry.method(request.method).objects
-        settings = {key: objects.get(value, value) for key, value in request.settings.items()}
-        methods.append({"name": request.method, "lossless": request.lossless, "settings": settings})
-    return methods
+    return [
+        {
+            "name": request.method,
+            "lossless": request.lossless,
+            "settings": request.settings,
+            "build": partial(registry.build, request.method, request.settings),
+        }
+        for request in bench.compose(words, plugins=plugins)
+    ]
 
 
 def _verdicts(methods: list[dict[str, Any]], kinds: list[str], quiet: bool) -> list[dict[str, Any]]:

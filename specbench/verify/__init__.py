@@ -19,7 +19,8 @@ KINDS = ("exact", "statistical", "mutants", "conformance")
 def verify(methods: Sequence[Mapping[str, Any]], kinds: Sequence[str] = ("exact",)) -> list[dict[str, Any]]:
     """Verdicts for every method and kind, in order: the ``results`` of the ``--json`` contract.
 
-    A method is a mapping with ``name``, ``lossless`` and ``settings`` (as ``build_decoder`` takes them). ``mutants``
+    A method is a mapping with ``name``, ``lossless`` and ``settings`` (as ``build_decoder`` takes them), and
+    where those are not enough (a plugin's own parts) ``build(window, sampling) -> Decoder``. ``mutants``
     judges the verifier, not the methods: it is run once, and yields one result per mutant.
     Raises ``UsageError`` for an unknown kind.
     """

@@ -17,6 +17,7 @@ from specbench.decoding.interfaces import Generation, Prompt
 from specbench.decoding.laws import Sampling
 from specbench.errors import SpecbenchError, UsageError
 from specbench.verify.exact import LAW_TOLERANCE, Case, measure
+from specbench.verify.method import decoder_of
 from specbench.verify.result import Result
 from specbench.verify.tabular import TabularTarget
 from specbench.verify.trace_checks import check_trace
@@ -117,5 +118,5 @@ def _decode(
     seed: int = 0,
     sample: int = 0,
 ) -> Generation:
-    decoder = build_decoder(method["settings"], window, Sampling())
+    decoder = decoder_of(method, window, Sampling())
     return decoder.decode(_target(), prompts, seed=seed, sample=sample)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Prompt
 from specbench.decoding.laws import Sampling
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise, Enumeration, law_of
+from specbench.verify.method import decoder_of
 from specbench.verify.result import Result
 from specbench.verify.tabular import TabularTarget
 from specbench.verify.trace_checks import check_trace
@@ -88,7 +88,7 @@ class Measured:
 def measure(method: Mapping[str, Any], case: Case, noise: type[EnumeratingNoise] = EnumeratingNoise) -> Measured:
     """Enumerate ``method`` (a mapping with ``settings``) on ``case``. Raises ``CheckFailed`` on a broken promise."""
     target, sampling = case.target, case.sampling
-    decoder = build_decoder(method["settings"], case.window, sampling)
+    decoder = decoder_of(method, case.window, sampling)
     found = law_of(
         decoder.decode,
         target,

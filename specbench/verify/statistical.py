@@ -25,10 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import START, Canvas, Forward, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.verify import chisquare
+from specbench.verify.method import decoder_of
 from specbench.verify.result import Result
 from specbench.verify.tabular import reference_law
 
@@ -75,7 +75,7 @@ def statistical(
     for sampling in TERMS:
         sharp, contrast = sharpen(base, sampling)
         contrasts.append(contrast)
-        decoder = build_decoder(method["settings"], window, sampling)
+        decoder = decoder_of(method, window, sampling)
         tokens = decoder.decode(sharp, prompts, seed=20).tokens
         found += judge_tokens(tokens, reference_laws(sharp, prompts, tokens, sampling))
     family = len(found)
