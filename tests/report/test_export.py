@@ -10,7 +10,9 @@ from specbench.report.export import export_table
 from specbench.report.table import Table, table_of
 from tests.report.documents import document
 
-HOSTILE = Table(("a|b", "c_d"), (("<script>x</script>", "=1+1"), ("50 % & \\x", "two\nlines")), (False, True), ("note_1 100 %",))
+HOSTILE = Table(
+    ("a|b", "c_d"), (("<script>x</script>", "=1+1"), ("50 % & \\x", "two\nlines")), (False, True), ("note_1 100 %",)
+)
 
 
 def test_markdown_keeps_one_line_a_row_and_lets_no_tag_through():

@@ -69,7 +69,9 @@ def test_a_default_that_was_not_requested_is_no_warning():
 
 
 def test_equal_warnings_are_counted_and_not_repeated():
-    doc = document(cell(warnings=["2 words unknown"]), cell(window=64, warnings=["2 words unknown"]), warnings=["held out"])
+    doc = document(
+        cell(warnings=["2 words unknown"]), cell(window=64, warnings=["2 words unknown"]), warnings=["held out"]
+    )
     assert warnings_of(doc) == ["held out", "2 words unknown (2 cells)"]
 
 

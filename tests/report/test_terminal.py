@@ -15,7 +15,9 @@ def printed(doc, width=200, **settings) -> str:
 
 
 def test_table_sentence_failures_and_warnings_are_shown_with_their_number():
-    doc = document(cell("ar", 1), cell("scd", 64, warnings=["fell back to dense"]), cell("sjd", 64, state="failed", error="boom"))
+    doc = document(
+        cell("ar", 1), cell("scd", 64, warnings=["fell back to dense"]), cell("sjd", 64, state="failed", error="boom")
+    )
     text = printed(doc)
     assert "4.10 [3.90, 4.31]" in text or "lossless" in text
     assert "On this machine a pass over 64 tokens costs 4.70" in text
