@@ -33,9 +33,9 @@ def check(
 ) -> dict[str, Any]:
     """Decode 8 prompts with AR, SJD, SCD and SCD-GS and compare NFE totals and token hashes with ``baseline``.
 
-    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema passed updated cells`` and
-    ``changes``: ``[{"cell", "field", "baseline", "measured"}]``; with ``update`` the measured values become the baseline.
-    Raises :class:`UsageError` when there is no baseline to compare with: a gate without one would never close.
+    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema passed updated cells``
+    and ``changes``: ``[{"cell", "field", "baseline", "measured"}]``; with ``update`` the measured values become the
+    baseline. Raises :class:`UsageError` when there is none: a gate without a baseline would never close.
     """
     folder = Path(baseline) if baseline is not None else paths.baselines()
     tell = on_event or (lambda event: None)

@@ -84,7 +84,8 @@ def wilson(successes: float, n: float) -> Interval:
     p, z2 = successes / n, Z95**2
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return Interval(p, max(0.0, centre - half), min(1.0, centre + half))
+    # At 0 and 1 one end is the proportion itself; rounding would leave it a hair beside.
+    return Interval(p, 0.0 if p <= 0 else centre - half, 1.0 if p >= 1 else centre + half)
 
 
 def mean_of_families(correct: Mapping[str, Mapping[str, Sequence[bool]]]) -> tuple[Interval, dict[str, Interval]]:

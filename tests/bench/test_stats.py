@@ -74,6 +74,11 @@ def test_wilsons_interval_solves_its_equation() -> None:
             assert (found.value - end) ** 2 == pytest.approx(stats.Z95**2 * end * (1 - end) / n, abs=1e-9)
 
 
+def test_wilsons_interval_is_closed_at_none_and_all() -> None:
+    assert stats.wilson(0, 7).low == 0
+    assert stats.wilson(7, 7).high == 1
+
+
 def test_a_difference_of_means_is_paired() -> None:
     found = stats.difference_of_means([1, 0, 1, 1], [0, 0, 1, 0], ["a", "b", "c", "d"])
     assert found.value == pytest.approx(0.5)
