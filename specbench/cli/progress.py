@@ -132,8 +132,10 @@ def _bar(out: Any) -> Iterator[Callable[[Any], None]]:
         TextColumn("ETA"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=out, transient=True) as bar:
+    # Drawn between images and never by a thread of its own, which would run inside what is being timed.
+    with Progress(*columns, console=out, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("loading", total=None)
+        bar.refresh()
 
         def show(event: Any) -> None:
             kind = type(event).__name__
@@ -143,5 +145,6 @@ def _bar(out: Any) -> Iterator[Callable[[Any], None]]:
                 bar.update(task, total=event.total, completed=event.done, description=escape(label(event.cell)))
             elif kind in ("CellFailed", "Note"):
                 bar.console.print(escape(sentence(event)), soft_wrap=True)
+            bar.refresh()
 
         yield show

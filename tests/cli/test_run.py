@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+from rich.console import Console
 
 from specbench.cli import progress
 from tests.cli.commands import ROOT, call, one_sentence, spawn
@@ -171,3 +174,17 @@ def test_plain_progress_is_sparse_and_tells_failures_at_once():
         "4/10 images, scd window=32, about 20 s left",
         "scd window=32 oom: out of memory",
     ]
+
+
+def test_the_bar_is_drawn_between_images_and_never_by_a_thread_that_runs_inside_them(monkeypatch):
+    out = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr("specbench.report.terminal.console", lambda stderr=False: out)
+    cell = type("Cell", (), {"method": "scd", "window": 32})()
+    before, tally = threading.active_count(), progress.Tally()
+    with progress.progress(tally) as on_event:
+        assert threading.active_count() == before
+        on_event(type("Planned", (), {"cells": [1], "total": 4, "stored": 0})())
+        on_event(type("ImageDone", (), {"cell": cell, "prompt_id": "p", "done": 3, "total": 4})())
+    assert (tally.done, tally.total) == (3, 4)
+    assert "scd window=32" in out.file.getvalue()
+    assert "3/4" in out.file.getvalue()
