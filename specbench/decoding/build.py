@@ -42,7 +42,7 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
         raise unknown("decoder", kind, _SETTINGS)
     for name in settings:
         if name not in _SETTINGS[kind]:
-            raise unknown(f"setting of decoder {kind!r}:", str(name), _SETTINGS[kind])
+            raise unknown(f"{kind} setting", str(name), _SETTINGS[kind])
     sampling = sampling or Sampling()
     if kind == "ar":
         return AR(sampling)

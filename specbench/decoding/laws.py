@@ -93,4 +93,5 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
 
 def entropy(p: Tensor) -> Tensor:
     """Entropy in nats over the last dimension: [..., V] to [...]."""
-    return torch.special.entr(p).sum(-1)
+    nats: Tensor = torch.special.entr(p).sum(-1)
+    return nats

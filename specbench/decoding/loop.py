@@ -135,7 +135,7 @@ class Jacobi:
             if window.has_free:
                 self._fill(noise, board, known, moved - 1, board.committed + self.window - 1, len(counters))
         clock.lap("sampling")
-        return Generation(board.tokens[:, :size], _trace(board, counters, clock.seconds()))
+        return Generation(board.tokens[:, :size].clone(), _trace(board, counters, clock.seconds()))
 
     def _fill(self, noise: Noise, board: Board, known: Tensor, most: int, end: Tensor, in_pass: int) -> None:
         """Fill the slots from ``known`` [B] up to ``end`` [B]; no row has more than ``most`` of them."""
