@@ -43,10 +43,9 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
     curve = None
     for group in groups:
         baseline = written.cell(group.jobs[0].cell)
-        found = _cost_curve(baseline, group)
-        curve = curve or found
+        curve = curve or _cost_curve(baseline, group)
         for job in group.jobs:
-            cells.append(_cell(group, job, written.cell(job.cell), baseline, found, outcome))
+            cells.append(_cell(group, job, written.cell(job.cell), baseline, outcome))
     return json_document(
         cells=cells,
         cost_curve=curve,
@@ -65,9 +64,7 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
     )
 
 
-def _cell(
-    group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None, outcome: Outcome
-) -> dict[str, Any]:
+def _cell(group: Group, job: Job, records: Records, baseline: Records, outcome: Outcome) -> dict[str, Any]:
     request, keys = job.request, group.image_keys()
     have = [key for key in keys if key in records.images]
     state, error = _state(job, len(have), len(keys), outcome)
@@ -91,7 +88,7 @@ def _cell(
     counted = metrics.counters([records.images[key] for key in have]) if have else dict.fromkeys(_COUNTERS)
     effective = counted.pop("effective_window", None)
     cell["effective"] = {} if effective is None else {"window": effective}
-    cell |= counted | _ratios(group, job, records, baseline, curve)
+    cell |= counted | _ratios(group, job, records, baseline)
     cell["accuracy"] = metrics.accuracy(records, have, group.scorer, scorer_code())
     entropies = [records.images[key]["entropy"] for key in have if records.images[key]["entropy"] is not None]
     cell["entropy"] = sum(entropies) / len(entropies) if entropies else None
@@ -109,17 +106,14 @@ _COUNTERS = (
 )
 
 
-def _ratios(
-    group: Group, job: Job, records: Records, baseline: Records, curve: dict[str, Any] | None
-) -> dict[str, Any]:
+def _ratios(group: Group, job: Job, records: Records, baseline: Records) -> dict[str, Any]:
     """NFE and latency against AR. AR's own are 1 by definition, and carry no interval of width."""
     keys = group.image_keys()
     is_ar = job is group.jobs[0]
     pairs = metrics.timed_pairs(baseline, records, keys) if group.timed else {}
     own = [pair[1] for pair in pairs.values()]
     passes, clocks = metrics.nfe_ratio(baseline, records, keys), metrics.latency_ratio(pairs)
-    single = curve["seconds"][curve["windows"].index(1)] if curve else None
-    flat = metrics.latency_ratio_flat(baseline, records, pairs, single)
+    flat = metrics.latency_ratio_flat(baseline, records, pairs)
     return {
         "paired": sum(key in baseline.images and key in records.images for key in keys),
         "nfe_ratio": _ratio(passes, is_ar),

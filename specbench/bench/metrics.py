@@ -107,17 +107,15 @@ def latency_ratio(pairs: Mapping[Key, tuple[Timing, Timing]]) -> Interval | None
     )
 
 
-def latency_ratio_flat(
-    baseline: Records, records: Records, pairs: Mapping[Key, tuple[Timing, Timing]], single_pass: float | None
-) -> float | None:
-    """The latency ratio if every pass cost ``single_pass`` seconds, sampling as measured."""
-    if not pairs or single_pass is None:
+def latency_ratio_flat(baseline: Records, records: Records, pairs: Mapping[Key, tuple[Timing, Timing]]) -> float | None:
+    """The latency ratio if each of the method's passes cost what AR's cost beside it, sampling as measured."""
+    if not pairs:
         return None
-
-    def total(side: Records, index: int) -> float:
-        return sum(nfe(side.images[key]) * single_pass + float(pair[index]["sampling"]) for key, pair in pairs.items())
-
-    return total(baseline, 0) / total(records, 1)
+    flat = 0.0
+    for key, (ar, own) in pairs.items():
+        single_pass = float(ar["prefill"] + ar["passes"]) / nfe(baseline.images[key])
+        flat += nfe(records.images[key]) * single_pass + float(own["sampling"])
+    return sum(latency(ar) for ar, _ in pairs.values()) / flat
 
 
 def timing_means(records: Records, timings: Sequence[Timing], keys: Sequence[Key]) -> dict[str, float | None] | None:

@@ -79,8 +79,9 @@ def test_batches_of_several_images_are_no_latency_but_a_throughput() -> None:
 
 def test_a_flat_curve_keeps_the_sampling_that_was_measured() -> None:
     ar, method = records({("a", 0): 10}), records({("a", 0): 4})
-    pairs = {("a", 0): ({"sampling": 1.0}, {"sampling": 2.0})}
-    found = metrics.latency_ratio_flat(ar, method, pairs, single_pass=0.5)  # type: ignore[arg-type]
+    plain = {"prefill": 0.5, "passes": 4.5, "sampling": 1.0}
+    wide = {"prefill": 3.0, "passes": 9.0, "sampling": 2.0}
+    found = metrics.latency_ratio_flat(ar, method, {("a", 0): (plain, wide)})
     assert found == pytest.approx((10 * 0.5 + 1) / (4 * 0.5 + 2))
 
 
