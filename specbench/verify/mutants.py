@@ -176,11 +176,18 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
 def mutants(names: tuple[str, ...] = tuple(MUTANTS)) -> Iterator[Result]:
     """One result per mutant: it passes if the defect is caught and the twin is not."""
     for name in names:
-        defect, twin = MUTANTS[name]
-        caught, distance, detail = defect.run()
-        note, harmless = ("caught, " if caught else "SURVIVED, ") + detail, True
-        if twin is not None:
-            wrongly, _, seen = twin.run()
-            harmless = not wrongly
-            note += f"; harmless twin {'passes' if harmless else 'was caught: ' + seen}"
-        yield Result(f"mutant: {name}", "mutants", distance, passed=caught and harmless, detail=note)
+        try:
+            yield _judge(name, *MUTANTS[name])
+        except Exception as error:  # a crash is no verdict, whatever it is
+            crash = f"crashed, which does not count: {type(error).__name__}: {error}"
+            yield Result(f"mutant: {name}", "mutants", passed=False, detail=crash)
+
+
+def _judge(name: str, defect: AnyExperiment, twin: AnyExperiment | None) -> Result:
+    caught, distance, detail = defect.run()
+    note, harmless = ("caught, " if caught else "SURVIVED, ") + detail, True
+    if twin is not None:
+        wrongly, _, seen = twin.run()
+        harmless = not wrongly
+        note += f"; harmless twin {'passes' if harmless else 'was caught: ' + seen}"
+    return Result(f"mutant: {name}", "mutants", distance, passed=caught and harmless, detail=note)

@@ -32,3 +32,16 @@ def test_draws_that_ignore_their_law_are_noticed():
 
     with planted(flat), pytest.raises(NoiseError, match="probability zero"):
         check_noise(AddressedNoise)
+
+
+def test_a_ring_that_hashes_too_few_new_rows_is_noticed():
+    def forgetful(patch):
+        advance = AddressedNoise.advance
+        patch(
+            AddressedNoise,
+            "advance",
+            lambda self, moved=None: advance(self, None if moved is None else max(moved - 1, 0)),
+        )
+
+    with planted(forgetful), pytest.raises(NoiseError, match="told of a move"):
+        check_noise(AddressedNoise)
