@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.bench import metrics, stats, store
+from specbench.bench.cells import Cell
 from specbench.bench.planning import json_document
 from specbench.bench.scoring import scorer_code
 from specbench.bench.store import Key, Records
@@ -29,10 +30,10 @@ def compare(a: str, b: str, out: str | Path = "runs", allow: Sequence[str] = ())
     is common; :class:`UsageError` for a name that finds no cell or several, and for an unknown ``allow``.
     """
     first, second = find(a, out), find(b, out)
-    differing = differing_terms(first, second)
+    differing = differing_terms(first.cell, second.cell)
     for field in allow:
-        if field not in _fields(first) | _fields(second):
-            raise unknown("term", field, _fields(first) | _fields(second))
+        if field not in _fields(first.cell) | _fields(second.cell):
+            raise unknown("term", field, _fields(first.cell) | _fields(second.cell))
     refused = {field: pair for field, pair in differing.items() if field not in allow}
     if refused:
         listed = "; ".join(f"{field}: {x} against {y}" for field, (x, y) in refused.items())
@@ -59,23 +60,23 @@ def find(name: str, out: str | Path = "runs") -> Records:
         return _from_document(path)
     if (path / "store.json").is_file():
         return _only(name, [r for r in store.read(path).values() if r.cell.terms.method != "ar"])
-    held = store.read(out)
+    held = store.folders(out)
     if not held:
         raise UsageError(f"there are no cells at {out}: run something first, or say where with --out")
-    matching = [records for cell, records in held.items() if name and cell.startswith(name)]
+    matching = [folder for cell, folder in held.items() if name and cell.startswith(name)]
     if not matching:
         raise unknown("cell", name, held)
-    return _only(name, matching)
+    return _only(name, [store.read_cell(folder) for folder in matching])
 
 
 def _from_document(path: Path) -> Records:
     try:
         document = json.loads(path.read_text())
         ids = [cell["id"] for cell in document["cells"] if cell["method"] != "ar"]
-        held = store.read(document["out"])
+        held = store.folders(document["out"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a run document") from error
-    return _only(str(path), [held[name] for name in ids if name in held])
+    return _only(str(path), [store.read_cell(held[name]) for name in ids if name in held])
 
 
 def _only(name: str, found: list[Records]) -> Records:
@@ -85,13 +86,13 @@ def _only(name: str, found: list[Records]) -> Records:
     return found[0]
 
 
-def _fields(records: Records) -> set[str]:
-    return set(_flat(records))
+def _fields(cell: Cell) -> set[str]:
+    return set(_flat(cell))
 
 
-def _flat(records: Records) -> dict[str, Any]:
+def _flat(cell: Cell) -> dict[str, Any]:
     """The terms under the keys that set them."""
-    terms = records.cell.terms
+    terms = cell.terms
     flat: dict[str, Any] = {
         "model": terms.model,
         "weights": terms.weights,
@@ -103,15 +104,15 @@ def _flat(records: Records) -> dict[str, Any]:
     return flat | {f"method.{key}": value for key, value in terms.settings.items()}
 
 
-def differing_terms(a: Records, b: Records) -> dict[str, tuple[Any, Any]]:
+def differing_terms(a: Cell, b: Cell) -> dict[str, tuple[Any, Any]]:
     """Terms in which two cells differ, as ``{field: (a, b)}``.
 
     Under comparison, hence not listed: the method, and the settings that follow from its name. A setting that was set
     by hand on either side is listed. A window counts where both have one (AR has none), a setting where both have it.
     """
     ours, theirs = _flat(a), _flat(b)
-    by_hand = {f"method.{key}" for key in (*a.cell.terms.overridden, *b.cell.terms.overridden)}
-    same_method = a.cell.terms.method == b.cell.terms.method
+    by_hand = {f"method.{key}" for key in (*a.terms.overridden, *b.terms.overridden)}
+    same_method = a.terms.method == b.terms.method
     differing = {}
     for field in ours:
         if field not in theirs or ours[field] == theirs[field]:
@@ -137,7 +138,7 @@ def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]
         "timed_together": len(pairs),
         "accuracy_difference": _accuracy_difference(a, b, common),
         "identical_images": same,
-        "differing": {field: list(pair) for field, pair in differing_terms(a, b).items()},
+        "differing": {field: list(pair) for field, pair in differing_terms(a.cell, b.cell).items()},
         "sentence": _sentence(a, b, len(common), passes, clocks),
     }
 
@@ -200,7 +201,7 @@ def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:
         "state": "done",
         "images": len(common),
         "settings": dict(terms.settings),
-        "requested": {**_flat(records), "prompts": records.cell.prompt_set},
+        "requested": {**_flat(records.cell), "prompts": records.cell.prompt_set},
         "effective": effective,
         **counted,
         "nfe_ratio": None if passes is None else metrics.interval(passes),
@@ -211,10 +212,10 @@ def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:
 
 def _baseline(records: Records, out: Path) -> Records | None:
     """The AR cell of the same terms in the same store."""
-    for other in store.read(out).values():
-        same_code = other.cell.code == records.cell.code
-        if other.cell.terms.method == "ar" and same_code and not differing_terms(other, records):
-            return other
+    for folder in store.folders(out).values():
+        other = store.description(folder)
+        if other.terms.method == "ar" and other.code == records.cell.code and not differing_terms(other, records.cell):
+            return store.read_cell(folder)
     return None
 
 

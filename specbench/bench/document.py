@@ -168,7 +168,15 @@ def _prompt_warnings(groups: Sequence[Group]) -> list[str]:
             if (group.request.model, prompt.id) not in seen:
                 seen.add((group.request.model, prompt.id))
                 counts.update(warn(prompt))  # type: ignore[misc]
-    return [text if n == 1 else f"{text} ({n} prompts)" for text, n in counts.items()]
+    unread = [text if n == 1 else f"{text} ({n} prompts)" for text, n in counts.items()]
+    return [*unread, *_held_out(groups)]
+
+
+def _held_out(groups: Sequence[Group]) -> list[str]:
+    """Prompt sets mark captions whose combination the model never saw in training: harder, so they are counted."""
+    prompts = {prompt.id: group.prompts.metadata.get(prompt.id, {}) for group in groups for prompt in group.items}
+    count = sum(bool(facts.get("held_out")) for facts in prompts.values())
+    return [f"{count} of {len(prompts)} prompts combine what was held out of training"] if count else []
 
 
 def _session_warnings(written: Writer, groups: Sequence[Group]) -> list[str]:
@@ -208,14 +216,16 @@ def exit_code(document: Mapping[str, Any]) -> int:
 def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The stored pictures of a run document: ``cell prompt text sample nfe file accepted fixed_pass changes grid``."""
     out = Path(document["out"])
-    held = store.read(out)
+    held = store.folders(out)
     ids, samples = document["prompts"]["ids"], range(document["prompts"]["samples"])
     rows = []
     for cell in document["cells"]:
-        records = held.get(cell["id"])
-        for prompt, sample in [(prompt, sample) for prompt in ids for sample in samples] if records else []:
-            image = records.images.get((prompt, sample)) if records else None
-            if image is not None and records is not None:
+        if cell["id"] not in held:
+            continue
+        records = store.read_cell(held[cell["id"]])
+        for prompt, sample in [(prompt, sample) for prompt in ids for sample in samples]:
+            image = records.images.get((prompt, sample))
+            if image is not None:
                 rows.append(
                     {
                         "cell": cell["id"],

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specbench.bench import disk, paths
+from specbench.bench import disk, paths, registry
 from specbench.bench.cells import digest
 from specbench.bench.config import compose
-from specbench.bench.events import CellLabel, Event, ImageDone, Planned
+from specbench.bench.events import CellLabel, Event, ImageDone, Note, Planned
 from specbench.bench.planning import Job, json_document, prepare
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 WORDS = ("dtype=float64", "method=ar,sjd,scd,scd_gs", "prompts=scenes", "prompts.limit=8", "seed=0", "batch=8")
 SUITES = {
@@ -33,18 +33,26 @@ def check(
 ) -> dict[str, Any]:
     """Decode 8 prompts with AR, SJD, SCD and SCD-GS and compare NFE totals and token hashes with ``baseline``.
 
-    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema passed updated cells``
-    and ``changes``: ``[{"cell", "field", "baseline", "measured"}]``; with ``update`` the measured values become the
-    baseline. Raises :class:`UsageError` when there is none: a gate without a baseline would never close.
+    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema passed updated cells``,
+    ``changes``: ``[{"cell", "field", "baseline", "measured"}]``, and ``skipped``: models that cannot be loaded here and
+    have no baseline either. With ``update`` the measured values become the baseline. Raises :class:`UsageError` for a
+    model that has none: a gate without a baseline would never close.
     """
     folder = Path(baseline) if baseline is not None else paths.baselines()
     tell = on_event or (lambda event: None)
     changes: list[dict[str, Any]] = []
     cells: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
     for model in models:
         file = folder / f"{model.replace('/', '-')}.json"
-        if not file.is_file() and not update:
-            raise UsageError(f"there is no baseline {file}: `specbench check --update` records one")
+        if not file.is_file():
+            # Only a model that never had a baseline may be missing; with one, its absence is an error below.
+            if (missing := _missing(model)) is not None:
+                skipped.append({"model": model, "reason": missing})
+                tell(Note(f"{model} is not checked: {missing}"))
+                continue
+            if not update:
+                raise UsageError(f"there is no baseline {file}: `specbench check --update` records one")
         measured = _measure(model, tell)
         stored = disk.read_json(file)["cells"] if file.is_file() else []
         changes += _changes(stored, measured)
@@ -52,7 +60,16 @@ def check(
         if update:
             disk.make_folder(folder)
             disk.write_atomic(file, _pretty({"schema": 1, "words": [*SUITES[model], *WORDS], "cells": measured}))
-    return json_document(passed=not changes or update, updated=update, changes=changes, cells=cells)
+    return json_document(passed=not changes or update, updated=update, changes=changes, cells=cells, skipped=skipped)
+
+
+def _missing(model: str) -> str | None:
+    """Why a model cannot be loaded here, or None when it can."""
+    try:
+        registry.load_target(model, "float64")
+    except SpecbenchError as error:
+        return str(error)
+    return None
 
 
 def _measure(model: str, tell: Callable[[Event], None]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ Refuses to know: clocks, files, and the order in which a round is decoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +166,7 @@ def pending(group: Group, job: Job, records: Records, baseline: Records, keys: S
     return any(not records.timed(key).keys() & baseline.timed(key).keys() for key in keys)
 
 
-def todo(group: Group, held: dict[str, Records], keys: Sequence[Key]) -> list[Job]:
+def todo(group: Group, held: Mapping[str, Records], keys: Sequence[Key]) -> list[Job]:
     """The jobs of a round that must run. Where one is to be timed, AR runs with it, in the same process."""
     ar, *others = group.jobs
     baseline = held[ar.cell.id]
@@ -177,14 +177,10 @@ def todo(group: Group, held: dict[str, Records], keys: Sequence[Key]) -> list[Jo
 
 
 def held(groups: Sequence[Group], out: str | Path) -> dict[str, Records]:
-    """What the store has of each cell; nothing for a new one."""
-    found = store.read(out)
+    """What the store has of each cell; nothing for a new one. Reads, and writes nothing."""
+    store.check_layout(out)
     folder = Path(out) / "cells"
-    return {
-        job.cell.id: found.get(job.cell.id) or store.Records(job.cell, folder / job.cell.id)
-        for group in groups
-        for job in group.jobs
-    }
+    return {job.cell.id: store.Records(job.cell, folder / job.cell.id) for group in groups for job in group.jobs}
 
 
 def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
 from specbench.bench.document import Outcome, build_document
 from specbench.bench.events import CellFailed, Event, ImageDone, Note, Planned, WarmedUp
-from specbench.bench.planning import Group, Job, Round, held, prepare, todo
+from specbench.bench.planning import Group, Job, Round, prepare, todo
 from specbench.bench.scoring import score_missing
 from specbench.bench.store import CellWriter, Writer
 from specbench.errors import UsageError
@@ -42,7 +42,7 @@ def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEv
     tell = on_event or (lambda event: None)
     groups = prepare(requests)
     with Writer(out) as store:
-        work = held(groups, out)
+        work = {job.cell.id: store.cell(job.cell) for g in groups for job in g.jobs}
         rounds = [(g, r, todo(g, work, r.keys)) for g in groups for r in g.rounds()]
         total = sum(len(r.keys) * len(jobs) for _, r, jobs in rounds)
         labels = tuple(job.label for g in groups for job in g.jobs)
@@ -69,7 +69,7 @@ class _GroupRun:
     def run(self) -> None:
         """Warm up, go through the rounds, measure the cost curve, score what has no score yet."""
         cells = {job.cell.id: self.store.cell(job.cell) for job in self.group.jobs}
-        rounds = [(each, jobs) for each in self.group.rounds() if (jobs := todo(self.group, dict(cells), each.keys))]
+        rounds = [(each, jobs) for each in self.group.rounds() if (jobs := todo(self.group, cells, each.keys))]
         if rounds and self.group.timed:
             self._warm_up({job.cell.id: job for _, jobs in rounds for job in jobs}.values())
         for each, jobs in rounds:

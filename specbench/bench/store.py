@@ -120,9 +120,7 @@ class Writer:
     def __enter__(self) -> Writer:
         self._lock.__enter__()
         try:
-            if (self.out / "store.json").exists():
-                _check_schema(self.out)
-            else:
+            if not check_layout(self.out):
                 disk.write_atomic(self.out / "store.json", disk.dumps({"schema": SCHEMA}))
             disk.make_folder(self.out / "sessions")
             disk.sweep_temporaries(self.out / "sessions")
@@ -153,37 +151,50 @@ class Writer:
         return self._open[cell.id]
 
 
-def _check_schema(out: Path) -> None:
-    found = disk.read_json(out / "store.json").get("schema")
+def check_layout(out: str | Path) -> bool:
+    """Whether there is a store at ``out``.
+
+    Raises :class:`UsageError` when ``out`` is a file, :class:`SpecbenchError` when the store has another layout.
+    """
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--out {folder} is a file: give a folder")
+    if not (folder / "store.json").exists():
+        return False
+    found = disk.read_json(folder / "store.json").get("schema")
     if found != SCHEMA:
         raise SpecbenchError(
-            f"{out} was written in layout {found}, this specbench reads {SCHEMA}: choose another --out"
+            f"{out} has layout {found}, and this specbench reads layout {SCHEMA}: choose another --out"
         )
+    return True
+
+
+def folders(out: str | Path) -> dict[str, Path]:
+    """Cell id → folder of every cell in a store; a store that does not exist yet has none."""
+    if not check_layout(out):
+        return {}
+    # A kill between mkdir and the rename of cell.json leaves a folder without a cell: nothing was measured there.
+    return {file.parent.name: file.parent for file in sorted(Path(out).glob("cells/*/cell.json"))}
 
 
 def read(out: str | Path) -> dict[str, Records]:
-    """All cells of a store by id, read without a lock. A store that does not exist yet has none."""
-    folder = Path(out)
-    if not folder.exists():
-        return {}
-    if not folder.is_dir():
-        raise UsageError(f"--out {folder} is a file: give a folder")
-    if not (folder / "store.json").exists():
-        return {}
-    _check_schema(folder)
-    # A kill between mkdir and the rename of cell.json leaves a folder without a cell: nothing was measured there.
-    return {file.parent.name: read_cell(file.parent) for file in sorted(folder.glob("cells/*/cell.json"))}
+    """All cells of a store by id, read without a lock."""
+    return {name: read_cell(folder) for name, folder in folders(out).items()}
 
 
-def read_cell(folder: Path) -> Records:
-    """One cell from its folder; :class:`SpecbenchError` when its description cannot be read."""
+def description(folder: Path) -> Cell:
+    """What ``cell.json`` says; :class:`SpecbenchError` when it cannot be read."""
     try:
-        cell = Cell.from_plain(disk.read_json(folder / "cell.json"))
+        return Cell.from_plain(disk.read_json(folder / "cell.json"))
     except (KeyError, TypeError, ValueError) as error:
         raise SpecbenchError(
             f"the store is unreadable at {folder / 'cell.json'}: move it away or choose another folder with --out"
         ) from error
-    return Records(cell, folder)
+
+
+def read_cell(folder: Path) -> Records:
+    """One cell from its folder."""
+    return Records(description(folder), folder)
 
 
 def session(out: str | Path, name: str) -> dict[str, Any] | None:
