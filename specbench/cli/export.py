@@ -58,7 +58,7 @@ def _table(out: Path, form: str) -> str:
     import json
 
     from specbench.report.export import export_table
-    from specbench.report.table import table_of
+    from specbench.report.folder import full_table
 
     path = out / "report" / "document.json"
     if not path.is_file():
@@ -67,4 +67,4 @@ def _table(out: Path, form: str) -> str:
         document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SpecbenchError(f"{path} cannot be read ({error}): run the sweep again, its records are kept") from error
-    return export_table(table_of(document), form)
+    return export_table(full_table(document), form)

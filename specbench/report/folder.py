@@ -10,13 +10,23 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specbench.report.export import SUFFIXES, export_table
-from specbench.report.table import table_of
+from specbench.report.sentence import cost_sentence
+from specbench.report.table import Table, failures_of, table_of, warnings_of
 
 Json = Mapping[str, Any]
+
+
+def full_table(document: Json) -> Table:
+    """Lay out the table with everything that belongs under it: notes, the sentence on cost, failures, warnings."""
+    table, sentence = table_of(document), cost_sentence(document)
+    surprises = [f"Not done: {text}." for text in failures_of(document)]
+    surprises += [f"Warning: {text}." for text in warnings_of(document)]
+    return replace(table, notes=(*table.notes, *([sentence] if sentence else []), *surprises))
 
 
 def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: bool = False) -> list[Path]:
@@ -26,7 +36,7 @@ def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: 
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    table = table_of(document)
+    table = full_table(document)
     files = [_whole(folder / f"table{suffix}", _text(export_table(table, form))) for suffix, form in SUFFIXES.items()]
     files.append(
         _whole(folder / "document.json", _text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -127,3 +128,12 @@ def test_no_file_names_a_path_outside_the_repository():
         # CI alone may look for golden files beside the checkout.
         if name != ".ci/run" and path.suffix in TEXT and path.is_file():
             assert not outside.search(path.read_text(encoding="utf-8")), name
+
+
+def test_the_demo_has_its_place_in_the_readme():
+    spec = importlib.util.spec_from_file_location("readme_demo", ROOT / "scripts" / "readme_demo.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.filled(README, "| a |\n| --- |\n| 1 |\n")
+    assert "| 1 |\n\n![AR beside the methods at equal seeds](docs/images/demo.png)" in text
+    assert module.filled(text, "| b |") == module.filled(README, "| b |")

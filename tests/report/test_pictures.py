@@ -80,6 +80,14 @@ def test_the_report_is_written_whole(tmp_path):
     assert json.loads((tmp_path / "report" / "document.json").read_text()) == doc
 
 
+def test_what_stands_under_the_table_on_a_terminal_stands_under_it_in_files_too(tmp_path):
+    doc = document(warnings=["2 words unknown"])
+    write_report(doc, [], tmp_path)
+    text = (tmp_path / "table.md").read_text()
+    for part in ("above 1 is faster", "a pass over 64 tokens costs 4.70 single passes", "Warning: 2 words unknown."):
+        assert part in text
+
+
 def test_two_models_get_a_sheet_each_with_safe_names(tmp_path):
     doc = document(cell("ar", 1), cell("scd", 16, model="mini/../tiny", id="b"))
     files = write_report(doc, pictures(doc, tmp_path), tmp_path / "report")
