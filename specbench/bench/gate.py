@@ -33,10 +33,10 @@ def check(
 ) -> dict[str, Any]:
     """Decode 8 prompts with AR, SJD, SCD and SCD-GS and compare NFE totals and token hashes with ``baseline``.
 
-    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema passed updated cells``,
-    ``changes``: ``[{"cell", "field", "baseline", "measured"}]``, and ``skipped``: models that cannot be loaded here and
-    have no baseline either. With ``update`` the measured values become the baseline. Raises :class:`UsageError` for a
-    model that has none: a gate without a baseline would never close.
+    ``baseline`` is a folder of ``MODEL.json`` files (default: the tracked one). Returns ``schema``, ``passed``,
+    ``updated``, ``cells``, ``changes`` (``[{"cell", "field", "baseline", "measured"}]``) and ``skipped`` (models that
+    cannot be loaded here and have no baseline either). With ``update`` the measured values become the baseline. Raises
+    :class:`UsageError` for a model that has none: a gate without a baseline would never close.
     """
     folder = Path(baseline) if baseline is not None else paths.baselines()
     tell = on_event or (lambda event: None)

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,25 +90,59 @@ def records(out: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in out.glob("cells/*/records.jsonl"))
 
 
+def kill_twenty_times(start: Callable[[], tuple[int, Callable[[], int | None]]], out: Path) -> int:
+    """Start a run, kill it one to six records later, and again; returns how many were killed before they ended."""
+    rng = random.Random(5)
+    kills = 0
+    while kills < 20:
+        before, wait = records(out), rng.randint(1, 6)
+        pid, poll = start()
+        while (code := poll()) is None and records(out) < before + wait:
+            time.sleep(rng.random() / 500)
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+        while (code := poll()) is None:
+            time.sleep(0.001)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+    return kills
+
+
 def test_twenty_kills_after_the_first_record_leave_the_same_store(ask: Ask, tmp_path: Path) -> None:
     requests = ask("method=sjd,scd", window=2, limit=24)
     bench.run(requests, tmp_path / "whole")
-    out, rng = tmp_path / "killed", random.Random(5)
-    fork = multiprocessing.get_context("fork")
-    kills = 0
-    for _ in range(60):
-        before, wait = records(out), rng.randint(1, 6)
-        child = fork.Process(target=_child, args=(requests, out))
+    out = tmp_path / "killed"
+
+    def start() -> tuple[int, Callable[[], int | None]]:
+        child = multiprocessing.get_context("fork").Process(target=_child, args=(requests, out))
         child.start()
-        while child.is_alive() and records(out) < before + wait:
-            time.sleep(rng.random() / 500)
-        if child.is_alive() and child.pid is not None:
-            os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        kills += child.exitcode == -signal.SIGKILL
-        if child.exitcode == 0 or kills == 20:
-            break
-    assert kills == 20, f"the run ended after {kills} kills"
+        assert child.pid is not None
+        return child.pid, lambda: child.exitcode
+
+    assert kill_twenty_times(start, out) == 20
     document = bench.run(requests, out)
     assert {cell["state"] for cell in document["cells"]} == {"done"}
     assert canonical(out) == canonical(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_the_command_line_leave_the_same_store(tmp_path: Path) -> None:
+    words = ["sweep", "model=mini/tiny", "method=sjd,scd", "window=4", "dtype=float64", "prompts.limit=48"]
+    entry = [sys.executable, "-c", "from specbench.cli.main import main; main()"]
+
+    def start() -> tuple[int, Callable[[], int | None]]:
+        command = [*entry, *words, "--out", str(tmp_path / "killed")]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return child.pid, child.poll
+
+    assert kill_twenty_times(start, tmp_path / "killed") == 20
+    for out in ("killed", "whole"):
+        subprocess.run([*entry, *words, "--out", str(tmp_path / out)], check=True, capture_output=True)
+    exports = [
+        subprocess.run([*entry, "export", "--canonical", "--out", str(tmp_path / out)], check=True, capture_output=True)
+        for out in ("killed", "whole")
+    ]
+    assert exports[0].stdout == exports[1].stdout
+    assert exports[0].stdout.count(b"\n") > 3 * 48
