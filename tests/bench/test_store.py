@@ -10,6 +10,7 @@ import pytest
 from specbench import bench
 from specbench.bench import disk, store
 from specbench.errors import SpecbenchError, UsageError
+from tests.bench.faults import FaultyOs
 
 
 @pytest.fixture
@@ -41,6 +42,20 @@ def test_a_torn_line_of_any_length_is_cut(tmp_path: Path, size: int) -> None:
     file.write_bytes(whole + b"x" * size)
     disk.Journal(file).close()
     assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("how", ["full", "torn"])
+def test_an_append_that_fails_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    journal = disk.Journal(tmp_path / "records.jsonl")
+    journal.append({"a": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "os", FaultyOs(1, how))
+        with pytest.raises(SpecbenchError, match="disk is full"):
+            journal.append({"a": 2})
+    journal.append({"a": 3})
+    assert list(disk.read_journal(journal.path)) == [{"a": 1}, {"a": 3}]
 
 
 def test_a_second_run_on_one_store_is_refused_in_one_sentence(ask: Callable[..., Any], out: Path) -> None:
