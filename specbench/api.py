@@ -14,7 +14,6 @@ from specbench.bench import registry
 from specbench.decoding.interfaces import Decoder, Generation, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.errors import UsageError, unknown
-from specbench.prompts import prompt_id
 
 __all__ = ["Generation", "load_decoder", "load_target"]
 
@@ -56,9 +55,7 @@ class MethodDecoder:
         noise: Noise | None = None,
     ) -> Generation:
         """Generate one image per prompt: ``Generation(tokens [B, N] int64, trace)``."""
-        # A bare caption gets the id that the command line gives it, so that both make the same image.
-        named = [Prompt(prompt_id(p), p) if isinstance(p, str) else p for p in prompts]
-        return self.decoder(target).decode(target, named, seed=seed, sample=sample, noise=noise)
+        return self.decoder(target).decode(target, prompts, seed=seed, sample=sample, noise=noise)
 
 
 def load_decoder(

@@ -10,11 +10,13 @@ temperature, top-k and top-p; *logits* are never called laws and laws never logi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from specbench.decoding.trace import Trace
@@ -41,6 +43,15 @@ class Prompt(NamedTuple):
 
     id: str
     text: str
+
+
+def prompt_id(text: str) -> str:
+    """Id of a caption that no set names: a hash of its text, the same in every process and on every machine.
+
+    >>> prompt_id("a red ring")
+    'text-08e7a907641d'
+    """
+    return f"text-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @dataclass
@@ -92,6 +103,8 @@ class Target(Protocol):
     """Codebook size V: the alphabet that is sampled."""
     codebook: Tensor | None
     """Code vectors [V, e] float32, or None."""
+    device: torch.device
+    """Where the weights are; tokens, laws and noise live there too."""
 
     def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> Canvas:
         """Open a canvas for these prompts. ``guidance`` g mixes ``uncond + g·(cond - uncond)``; None or 1: off."""

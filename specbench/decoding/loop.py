@@ -160,7 +160,7 @@ def _asked(prompts: Sequence[Prompt | str]) -> list[Prompt]:
 
 
 def _device(target: Target) -> torch.device:
-    return torch.device(getattr(target, "device", "cpu"))
+    return torch.device(getattr(target, "device", "cpu"))  # a plugin may leave it out
 
 
 def _trace(board: Board, counters: list[Tensor], seconds: dict[str, float]) -> Trace:

@@ -17,16 +17,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specbench.decoding.interfaces import Key, Prompt
+from specbench.decoding.interfaces import Key, Prompt, prompt_id
 
 _GAMMA = -7046029254386353131  # 2^64 / golden ratio, odd: the step of a splitmix stream
 _MUL1 = -4658895280553007687
 _MUL2 = -7723592293110705685
-
-
-def prompt_id(text: str) -> str:
-    """The id of a bare caption: a stable hash of its text, the same in every process and on every machine."""
-    return "text-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def as_prompts(prompts: Sequence[Prompt | str]) -> list[Prompt]:

@@ -11,12 +11,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from specbench.decoding.interfaces import Prompt, prompt_id
 from specbench.errors import UsageError, unknown
-
-if TYPE_CHECKING:
-    from specbench.decoding.interfaces import Prompt
 
 SETS = {
     "scenes": "480 captions of drawn scenes, GenEval's six families in turn; the benchmark set of mini",
@@ -37,18 +35,7 @@ class PromptSet:
     scorer: str | None = None
 
 
-def prompt_id(text: str) -> str:
-    """Id of a prompt that no set names: the first 12 hex digits of the SHA-256 of its text.
-
-    >>> prompt_id("a red ring")
-    '08e7a907641d'
-    """
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def _own(texts: list[str]) -> tuple[tuple[Prompt, ...], str]:
-    from specbench.decoding.interfaces import Prompt
-
     # A repeated line is the same prompt: samples, not repetition, ask for more pictures of it.
     unique = list(dict.fromkeys(texts))
     return tuple(Prompt(prompt_id(t), t) for t in unique), prompt_id("\n".join(unique))
@@ -80,8 +67,6 @@ def load_prompts(name: str, limit: int | None = None, path: str | None = None, t
             raise UsageError(f"no prompts: {path or 'the prompt'} is empty; expected at least one caption")
         items, content = _own(texts)
         return PromptSet(name, items[:limit], content)
-    from specbench.decoding.interfaces import Prompt
-
     raw = (Path(__file__).parent / "scenes" / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in raw.splitlines()]
     items = tuple(Prompt(row["id"], row["prompt"]) for row in rows)

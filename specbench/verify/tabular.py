@@ -41,6 +41,7 @@ class TabularTarget:
     sharpness: float = 1.0
     grid: Grid = field(init=False)
     codebook: Tensor | None = field(init=False)
+    device: torch.device = torch.device("cpu")
     canvas: TabularCanvas | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from specbench.decoding import noise as noise_module
 from specbench.decoding.interfaces import Key, Prompt
-from specbench.decoding.noise import AddressedNoise, as_prompts, inverse_cdf, prompt_id
+from specbench.decoding.noise import AddressedNoise, as_prompts, inverse_cdf
 
 IMAGES, COLUMNS = 64, 128
 
@@ -100,11 +100,9 @@ def test_the_numbers_are_pinned():
     # a change here changes every image ever recorded: it must be meant
     u = AddressedNoise([Prompt("p0", "")], seed=3, sample=1).uniform(Key("fill", torch.tensor([[0, 7]]), 2))
     assert [f"{x:.12f}" for x in u.flatten().tolist()] == PINNED
-    assert prompt_id("a red ring") == PINNED_ID
 
 
 PINNED = ["0.439102800785", "0.341295650319"]
-PINNED_ID = "text-94dd20559a186c37"
 
 
 def test_bare_captions_are_named_by_their_text():

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench.decoding.interfaces import prompt_id
 from specbench.errors import UsageError
-from specbench.prompts import load_prompts, prompt_id
+from specbench.prompts import load_prompts
 from specbench.prompts.scenes import sets
 from specbench.prompts.scenes.world import FAMILIES
 

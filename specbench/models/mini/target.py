@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specbench.decoding.interfaces import Forward, Grid, Prompt
+from specbench.decoding.laws import guide
 from specbench.models.mini import text
 from specbench.models.mini.tokenizer import Tokenizer
-from specbench.models.mini.transformer import Transformer
+from specbench.models.mini.transformer import Attend, Transformer
 
 
 class MiniCanvas:
@@ -57,11 +58,11 @@ class MiniCanvas:
         self.started = True
         logits = model.head(model.norm(h)).unflatten(0, (self.rows, -1))
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        if self.rows == 1:
+        if self.guidance is None or self.rows == 1:
             return Forward(logits[0], h[None])
-        return Forward(torch.lerp(logits[1], logits[0], self.guidance), h.unflatten(0, (2, -1)))
+        return Forward(guide(logits[0], logits[1], self.guidance), h.unflatten(0, (2, -1)))
 
-    def _attend(self, slots: Tensor):  # type: ignore[no-untyped-def]
+    def _attend(self, slots: Tensor) -> Attend:
         """Attention that writes this pass's keys and values at ``slots`` [R·B, S] and reads the whole cache."""
         row = torch.arange(len(slots), device=slots.device)[:, None]
         mask = (torch.arange(self.cache.shape[4], device=slots.device) <= slots[..., None])[:, None]
@@ -88,6 +89,7 @@ class MiniTarget:
         self.grid = Grid(*transformer.config.grid)
         self.vocab = transformer.config.codes
         self.codebook: Tensor | None = tokenizer.codebook.float()
+        self.device = transformer.head.weight.device
 
     def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> MiniCanvas:
         """Open a canvas; guidance 1 or None runs without unconditional rows."""

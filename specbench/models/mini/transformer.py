@@ -116,10 +116,12 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=0.02 if module is self.place else 0.3)
             elif isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
-        for block in self.blocks:
-            nn.init.zeros_(block.out.weight)
-            nn.init.zeros_(block.down.weight)
-        nn.init.zeros_(self.head.weight)
+        for weight in [*self.residual_outputs(), self.head.weight]:
+            nn.init.zeros_(weight)
+
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrices that write into the residual stream, two per block."""
+        return [p for name, p in self.named_parameters() if name.endswith(("out.weight", "down.weight"))]
 
     def trunk(self, embedded: Tensor, slots: Tensor, attend: Attend) -> Tensor:
         """Hidden states [B, S, width] before the final norm, for inputs at sequence ``slots`` [B or 1, S]."""

@@ -67,9 +67,8 @@ def load_tiny(dtype: torch.dtype, device: str, seed: int = 0) -> MiniTarget:
     state = torch.random.get_rng_state()
     torch.manual_seed(seed)
     transformer, tokenizer = Transformer(TINY), Tokenizer(codes=TINY.codes, width=16, dim=8)
-    for block in transformer.blocks:
-        torch.nn.init.normal_(block.out.weight, std=0.3)
-        torch.nn.init.normal_(block.down.weight, std=0.3)
+    for weight in transformer.residual_outputs():
+        torch.nn.init.normal_(weight, std=0.3)
     torch.nn.init.normal_(transformer.head.weight, std=0.4)
     torch.random.set_rng_state(state)
     return _target("mini/tiny", transformer, tokenizer, f"tiny-seed-{seed}", dtype, device)

@@ -8,13 +8,14 @@ Refuses to know: captions, families, and tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from specbench.prompts.scenes.world import PALETTE, SIZE, Scene, Thing
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating[Any]]
 
 FINE, COARSE = 1.2, 2.5
 """Correlation lengths (standard deviation of the Gaussian, pixels) of the luminance and the per-channel noise."""

@@ -112,15 +112,15 @@ def sample_scene(rng: np.random.Generator, family: str, *, held_out: bool | None
     """
     count = {"single_object": 1, "colors": 1, "counting": int(rng.integers(2, 5))}.get(family, 2)
     relation = str(rng.choice(RELATIONS)) if family == "position" else None
-    shapes = rng.choice(SHAPES, size=count, replace=False) if count <= 2 else []
+    shapes = [str(s) for s in rng.choice(SHAPES, size=count, replace=False)] if count <= 2 else []
     if family == "counting":
-        shapes = [rng.choice(SHAPES)] * count
-    things = []
+        shapes = [str(rng.choice(SHAPES))] * count
+    things: list[Thing] = []
     pairs = sorted(HELD_OUT)
     forced = pairs[int(rng.integers(len(pairs)))] if held_out else None
     colors = rng.choice(COLORS, size=count, replace=family == "counting")
     for i, (x, y, r) in enumerate(places(rng, count, relation)):
-        shape, color = str(shapes[i]), str(colors[i])
+        shape, color = shapes[i], str(colors[i])
         if forced and i == 0:
             color, shape = forced
         while (
