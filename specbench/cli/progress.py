@@ -54,7 +54,7 @@ def plain_lines(write: Callable[[str], None], clock: Callable[[], float] = time.
     start = last = clock()
 
     def show(event: Any) -> None:
-        nonlocal last
+        nonlocal start, last
         kind = type(event).__name__
         if kind == "ImageDone":
             now = clock()
@@ -64,7 +64,10 @@ def plain_lines(write: Callable[[str], None], clock: Callable[[], float] = time.
             write(
                 f"{event.done}/{event.total} images, {label(event.cell)}, {eta(event.done, event.total, now - start)}"
             )
-        elif kind != "WarmedUp":
+        elif kind == "WarmedUp":
+            # Loading and warming up say nothing about the pace of images.
+            start = last = clock()
+        else:
             write(sentence(event))
 
     return show

@@ -163,6 +163,8 @@ def test_plain_progress_is_sparse_and_tells_failures_at_once():
     now, lines = [0.0], []
     show = progress.plain_lines(lines.append, clock=lambda: now[0])
     show(event("Planned", cells=[1, 2], total=10, stored=4))
+    now[0] += 500
+    show(event("WarmedUp", cell=cell))
     for done in (1, 2, 3):
         now[0] += 1
         show(event("ImageDone", cell=cell, prompt_id="p", done=done, total=10))
