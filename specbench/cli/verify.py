@@ -30,12 +30,17 @@ def command(
 
     Without arguments: every method, exact. Example: specbench verify method=scd,scd_gs --exact
 
+    With model=NAME: what every target must promise (cache, independent rows, guidance), in float64.
+
     Lossy methods get their measured distance instead of a verdict. A failed verdict is exit code 1.
     """
     flags = {"exact": exact, "statistical": statistical, "mutants": mutants, "conformance": conformance}
-    kinds = [kind for kind, wanted in flags.items() if wanted] or ["exact"]
-    methods = chosen_methods(overrides or (), o.plugins(plugin))
-    results = _verdicts(methods, kinds, quiet or json)
+    kinds = [kind for kind, wanted in flags.items() if wanted]
+    words, plugins = list(overrides or ()), o.plugins(plugin)
+    if any(word.startswith("model=") for word in words):
+        results = _model_verdicts(words, kinds, plugins)
+    else:
+        results = _verdicts(chosen_methods(words, plugins), kinds or ["exact"], quiet or json)
     if json:
         from specbench.cli.output import emit_json
 
@@ -56,7 +61,7 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
     for word in overrides:
         key = word.partition("=")[0]
         if key != "method" and not key.startswith("method."):
-            raise UsageError(f"verify takes method=… and method.*=…, not {key!r}")
+            raise UsageError(f"verify takes method=…, method.*=… or model=…, not {key!r}")
     words = list(overrides)
     if not any(word.startswith("method=") for word in words):
         names = (entry["name"] for entry in bench.list_methods(plugins=plugins))
@@ -70,6 +75,18 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
         }
         for request in bench.compose(words, plugins=plugins)
     ]
+
+
+def _model_verdicts(words: list[str], kinds: list[str], plugins: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The conformance suite of targets, for ``model=A,B``."""
+    if len(words) > 1 or set(kinds) - {"conformance"}:
+        raise UsageError("verify model=… takes nothing beside the names of models, and only --conformance")
+    from specbench.bench import registry
+    from specbench.verify.targets import target_conformance
+
+    registry.load_plugins(plugins)
+    names = words[0].partition("=")[2].split(",")
+    return [target_conformance(name, registry.load_target(name, "float64", "cpu")).as_dict() for name in names]
 
 
 def _verdicts(methods: list[dict[str, Any]], kinds: list[str], quiet: bool) -> list[dict[str, Any]]:

@@ -1,0 +1,152 @@
+"""What every target must satisfy before a method runs on it; a model from a plugin gets this suite for free.
+
+Knows: promises that hold for any :class:`~specbench.decoding.interfaces.Target`: a pass over a window has the logits of
+single passes whatever was fed and refused before, rows are independent, guidance is the formula, pictures are pictures.
+Refuses to know: architectures, weights, methods. In float64 a broken cache shows as a difference above 1e-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.interfaces import START, Prompt, Target
+from specbench.errors import SpecbenchError
+from specbench.verify.result import Result
+
+PROMPTS = [Prompt(f"conformance/{i}", text) for i, text in enumerate(("a red circle", "two stars", ""))]
+TOKENS, WINDOW = 24, 5
+"""How many positions are visited (or as many as the image has), and how wide the uneven passes are."""
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
+"""Largest difference of logits that rounding explains."""
+
+
+def target_conformance(name: str, target: Target) -> Result:
+    """Run every check on a loaded target; the result's detail names those that failed and why."""
+    failures = []
+    for check in CHECKS:
+        try:
+            complaint = check(target)
+        except SpecbenchError as error:
+            complaint = str(error)
+        except Exception as error:
+            complaint = f"{type(error).__name__}: {error}"
+        if complaint:
+            failures.append(f"{check.__name__.replace('_', ' ')}: {complaint}")
+    return Result(name, "conformance", passed=not failures, detail="; ".join(failures) or f"{len(CHECKS)} checks")
+
+
+def windows_equal_single_passes(target: Target) -> str | None:
+    """Uneven windows with refused drafts give the logits of one token per pass, row by row."""
+    for guidance in (None, 2.5):
+        worst = _gap(_uneven(target, guidance), _one_by_one(target, PROMPTS, guidance))
+        if worst > _tolerance(target):
+            return f"logits differ by {worst:.1e} at guidance {guidance}"
+    return None
+
+
+def rows_are_independent(target: Target) -> str | None:
+    """A prompt alone has the logits that it has in a batch."""
+    together = _one_by_one(target, PROMPTS, 2.5)
+    for row, prompt in enumerate(PROMPTS):
+        gap = _gap(_one_by_one(target, [prompt], 2.5, _tokens(target)[row : row + 1]), together[row : row + 1])
+        if gap > _tolerance(target):
+            return f"logits of row {row} change by {gap:.1e} without the others"
+    return None
+
+
+def guidance_is_the_formula(target: Target) -> str | None:
+    """``uncond + g · (cond - uncond)`` is linear in g, and g = 1 is no guidance."""
+    none, one, two, three = (_one_by_one(target, PROMPTS, g)[:, :2] for g in (None, 1.0, 2.0, 3.0))
+    if _gap(none, one) > _tolerance(target):
+        return "guidance 1 differs from no guidance"
+    if _gap(three - two, two - one) > 4 * _tolerance(target):
+        return "logits are not linear in the guidance"
+    return None
+
+
+def hidden_states_lead_to_the_logits(target: Target) -> str | None:
+    """Where a pass returns ``h``, norm and head turn it into the logits."""
+    out = target.begin(PROMPTS, 2.0).forward(_start(target, len(PROMPTS)))
+    if out.h is None:
+        return None
+    cond, uncond = target.head(target.norm(out.h))
+    gap = _gap(uncond + 2.0 * (cond - uncond), out.logits)
+    return f"logits differ by {gap:.1e}" if gap > _tolerance(target) else None
+
+
+def pictures_are_uint8(target: Target) -> str | None:
+    """Tokens [B, N] become uint8 [B, 3, H, W], the same every time."""
+    tokens = torch.zeros(2, target.grid.size, dtype=torch.int64, device=target.device)
+    pixels = target.pixels(tokens)
+    if pixels.dtype != torch.uint8 or pixels.dim() != 4 or tuple(pixels.shape[:2]) != (2, 3):
+        return f"pixels gave {pixels.dtype} {tuple(pixels.shape)}, expected uint8 (2, 3, height, width)"
+    return None if torch.equal(pixels, target.pixels(tokens)) else "the same tokens gave different pictures"
+
+
+CHECKS: tuple[Callable[[Target], str | None], ...] = (
+    windows_equal_single_passes,
+    rows_are_independent,
+    guidance_is_the_formula,
+    hidden_states_lead_to_the_logits,
+    pictures_are_uint8,
+)
+
+
+def _tokens(target: Target) -> Tensor:
+    """The codes that every walk commits: [rows, visited], the same every time."""
+    visited = min(TOKENS, target.grid.size)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(target.vocab, (len(PROMPTS), visited), generator=generator).to(target.device)
+
+
+def _start(target: Target, rows: int) -> Tensor:
+    return torch.full((rows, 1), START, device=target.device)
+
+
+@torch.inference_mode()
+def _one_by_one(target: Target, prompts: list[Prompt], guidance: float | None, tokens: Tensor | None = None) -> Tensor:
+    """Logits [rows, visited, V] of one token per pass."""
+    tokens = _tokens(target) if tokens is None else tokens
+    canvas, one = target.begin(prompts, guidance), torch.ones(len(prompts), dtype=torch.int64, device=target.device)
+    fed, logits = _start(target, len(prompts)), []
+    for position in range(tokens.shape[1]):
+        logits.append(canvas.forward(fed).logits)
+        canvas.keep(one)
+        fed = tokens[:, position : position + 1]
+    return torch.cat(logits, 1)
+
+
+@torch.inference_mode()
+def _uneven(target: Target, guidance: float | None) -> Tensor:
+    """The same logits from windows: row r keeps a changing number of right drafts, and wrong ones follow them."""
+    tokens = _tokens(target)
+    rows, visited = tokens.shape
+    canvas, done = target.begin(PROMPTS, guidance), torch.zeros(rows, dtype=torch.int64, device=target.device)
+    found = torch.zeros(rows, visited, target.vocab, dtype=torch.float64)
+    fed, turn = _start(target, rows), 0
+    while bool((done < visited).any()):
+        ahead = done[:, None] + torch.arange(WINDOW - 1, device=target.device)
+        kept = torch.tensor([(turn + row) % WINDOW + 1 for row in range(rows)], device=target.device)
+        kept = torch.minimum(kept, visited - done)
+        drafts = tokens.gather(1, ahead.clamp(max=visited - 1))
+        wrong = torch.arange(1, WINDOW, device=target.device) >= kept[:, None]
+        logits = canvas.forward(torch.cat([fed, torch.where(wrong, (drafts + 1) % target.vocab, drafts)], 1)).logits
+        for row in range(rows):
+            for slot in range(int(kept[row])):
+                found[row, int(done[row]) + slot] = logits[row, slot].double().cpu()
+        canvas.keep(kept)
+        done, turn = done + kept, turn + 1
+        fed = tokens.gather(1, (done - 1).clamp(min=0)[:, None])
+    return found
+
+
+def _gap(a: Tensor, b: Tensor) -> float:
+    return float((a.double().cpu() - b.double().cpu()).abs().max())
+
+
+def _tolerance(target: Target) -> float:
+    logits = target.begin(PROMPTS[:1], None).forward(_start(target, 1)).logits
+    return TOLERANCE.get(logits.dtype, 1e-3)
