@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specbench.decoding.interfaces import Target
 
 ROOMS = ("decoding", "models", "drafters")
-"""Rooms of the package whose sources decide what image comes out."""
+"""Rooms of the package whose sources decide what image comes out; folders named ``training`` in them do not."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def code_fingerprint(method: str | None = None, model: str | None = None) -> str
 @cache
 def _shipped_fingerprint() -> str:
     files = [file for room in ROOMS for file in sorted((paths.PACKAGE / room).rglob("*.py"))]
-    return source_hash((file.relative_to(paths.PACKAGE).as_posix(), file) for file in files)
+    named = ((file.relative_to(paths.PACKAGE), file) for file in files)
+    return source_hash((name.as_posix(), file) for name, file in named if "training" not in name.parts)
 
 
 def source_hash(files: Iterable[tuple[str, Path]]) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from specbench.errors import SpecbenchError, UsageError, unknown
 
-TARGETS = {"mini": ("specbench.models.mini.recipe", "train")}
+TARGETS = {"mini": ("specbench.models.mini.training.recipe", "train")}
 """Trainable targets: the module and the function, called with the other words as keyword arguments."""
 
 

@@ -112,7 +112,7 @@ def test_an_unknown_training_setting_is_answered_with_the_nearest(monkeypatch, c
     def train(steps: int = 10, folder: str = "runs") -> None:
         raise AssertionError("must not start")
 
-    monkeypatch.setattr("specbench.models.mini.train.train", train, raising=False)
+    monkeypatch.setattr("specbench.models.mini.training.recipe.train", train, raising=False)
     outcome = call(capsys, "train", "target=mini", "stepz=3")
     assert (outcome.code, one_sentence(outcome.err)) == (2, True)
     assert "did you mean 'steps'" in outcome.err

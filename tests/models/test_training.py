@@ -10,18 +10,20 @@ import pytest
 import torch
 
 from specbench.errors import SpecbenchError, UsageError
-from specbench.models.mini import data, recipe, train_tokenizer, weights
-from specbench.models.mini.train import Plan, learning_rate, loss_of
+from specbench.models.mini import text, weights
+from specbench.models.mini.training import data, recipe, tokenizer
+from specbench.models.mini.training.transformer import Plan, learning_rate, loss_of
+from specbench.prompts.scenes.captions import caption
 from specbench.prompts.scenes.world import HELD_OUT
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few pictures, so that a stage takes a second."""
-    draw = train_tokenizer.draw_pictures
+    draw = tokenizer.draw_pictures
     monkeypatch.setattr(data, "SHARD", 8)
-    monkeypatch.setattr(train_tokenizer, "draw_pictures", lambda rng, count: draw(rng, 12))
-    monkeypatch.setattr(train_tokenizer.train_tokenizer, "__defaults__", (4, 0, 12, print))
+    monkeypatch.setattr(tokenizer, "draw_pictures", lambda rng, count: draw(rng, 12))
+    monkeypatch.setattr(tokenizer.train_tokenizer, "__defaults__", (4, 0, 12, print))
 
 
 @pytest.mark.usefixtures("toy")
@@ -43,6 +45,11 @@ def test_training_makes_weights_that_load_and_goes_on_where_it_stopped(tmp_path:
 def test_held_out_pairs_never_reach_a_training_picture() -> None:
     scenes = data.training_scenes(np.random.default_rng(3), 3000)
     assert not {(t.color, t.shape) for s in scenes for t in s.things} & HELD_OUT
+
+
+def test_every_word_of_a_training_caption_is_known() -> None:
+    captions = [caption(s) for s in data.training_scenes(np.random.default_rng(5), 3000)]
+    assert not [w for c in captions for w in text.warnings(c)]
 
 
 def test_object_tokens_cover_what_is_drawn() -> None:

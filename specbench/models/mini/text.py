@@ -1,7 +1,7 @@
 """How mini reads a caption: words to ids, one id per slot of a fixed-length prefix.
 
 Knows: the vocabulary and the shape of the prefix: words, padding, then one begin-of-image slot.
-Refuses to know: embeddings and pictures.
+Refuses to know: embeddings, pictures, and the grammar of captions.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specbench.prompts.scenes.captions import WORDS
-
 PREFIX = 16
 """Slots of the prefix, the begin-of-image slot included."""
 
 PAD, BEGIN, UNKNOWN = 0, 1, 2
+# fmt: off
+WORDS = (
+    "a", "picture", "of", "and", "left", "right", "above", "below", "one", "two", "three", "four",
+    "red", "yellow", "green", "cyan", "blue", "purple", "black", "white",
+    "circle", "square", "triangle", "star", "ring", "cross",
+    "circles", "squares", "triangles", "stars", "rings", "crosses",
+)
+# fmt: on
+"""The words that the weights know, in the order of their ids: a new word needs new weights."""
 _IDS = {word: 3 + i for i, word in enumerate(WORDS)}
 VOCABULARY = 3 + len(WORDS)
 

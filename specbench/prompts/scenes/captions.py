@@ -1,31 +1,16 @@
-"""Words for scenes: the caption of a scene, its GenEval metadata, and the vocabulary that mini reads.
+"""Words for scenes: the caption of a scene and its GenEval metadata.
 
 Knows: the caption grammar and GenEval's metadata format (``tag``, ``include``, ``exclude``, ``prompt``).
-Refuses to know: pixels, tokens ids of pictures, and how a model embeds a word.
+Refuses to know: pixels, token ids, and how a model embeds a word.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from specbench.prompts.scenes.world import COLORS, SHAPES, Scene
+from specbench.prompts.scenes.world import SHAPES, Scene
 
 NUMBERS = {2: "two", 3: "three", 4: "four"}
-WORDS = (
-    "a",
-    "picture",
-    "of",
-    "and",
-    "left",
-    "right",
-    "above",
-    "below",
-    "one",
-    *NUMBERS.values(),
-    *COLORS,
-    *SHAPES,
-) + tuple(f"{shape}es" if shape == "cross" else f"{shape}s" for shape in SHAPES)
-"""Every word that a caption can contain."""
 
 
 def plural(shape: str) -> str:

@@ -14,10 +14,10 @@ import torch
 
 from specbench.errors import UsageError
 from specbench.models.mini import text
-from specbench.models.mini.data import write_codes
 from specbench.models.mini.tokenizer import Tokenizer
-from specbench.models.mini.train import Plan, save, train_transformer
-from specbench.models.mini.train_tokenizer import train_tokenizer
+from specbench.models.mini.training.data import write_codes
+from specbench.models.mini.training.tokenizer import train_tokenizer
+from specbench.models.mini.training.transformer import Plan, save, train_transformer
 from specbench.models.mini.transformer import Config, Transformer
 from specbench.models.mini.weights import save_weights
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from specbench.models.mini.data import load_codes
+from specbench.models.mini.training.data import load_codes
 from specbench.models.mini.transformer import Config, Transformer
 
 DROP_CAPTION = 0.1
