@@ -150,6 +150,9 @@ def notes_of(document: Json) -> list[str]:
             count += f", {images.pop()} images a cell"
         scorer = f", scored by {document['scorer']}" if document.get("scorer") else ""
         notes.append(f"Prompt set {prompts['name']}{count}{scorer}.")
+    comparison = document.get("comparison")
+    if comparison:
+        notes.append(str(comparison["sentence"]))
     allowed = document.get("allowed")
     if allowed:
         notes.append(f"Compared although these terms differ: {', '.join(map(str, allowed))}.")

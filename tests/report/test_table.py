@@ -84,6 +84,11 @@ def test_terms_that_were_allowed_to_differ_are_printed_in_the_footer():
     assert any("guidance" in note for note in table_of(document(allowed=["sampling.guidance"])).notes)
 
 
+def test_what_a_comparison_found_is_said_under_its_table():
+    notes = table_of(document(comparison={"sentence": "A needs half the passes of B."})).notes
+    assert "A needs half the passes of B." in notes
+
+
 def test_numbers_and_intervals():
     assert (number(None, 2), number(0.005, 1)) == ("–", "0.0")
     assert interval(ratio(2.0), 2) == "2.00"
