@@ -44,7 +44,7 @@ class Strict:
     """Keep x with probability min(1, p(x) / q(x)); at the first refusal commit a draw from (p - q)₊.
 
     Speculative sampling (Leviathan et al. 2023, 2211.17192, algorithm 1; Chen et al. 2023, 2302.01318, theorem 1),
-    with the slot's previous law as q: SJD (2410.01699), section 3.2. If every draft is kept, the token of the free
+    with the slot's previous law as q: SJD (2410.01699). If every draft is kept, the token of the free
     slot is committed as well.
     """
 
@@ -72,7 +72,7 @@ class Strict:
 class Equality:
     """Keep x iff a draw from p equals it, and commit that draw either way: the draft only decides whether to go on.
 
-    With a fresh draw this is Jacobi decoding with sampling (the Jacobi baseline of SJD, 2410.01699, section 3.1); with
+    With a fresh draw this is Jacobi decoding with sampling (the Jacobi baseline of SJD, 2410.01699); with
     the position's own Gumbel row it is *replay*, whose tokens are those of AR whatever the drafts were. If the redraft
     would make the same draw again, the draw is taken over.
     """

@@ -104,6 +104,7 @@ class Jacobi:
         noise = noise or AddressedNoise(asked, seed, sample, device)
         clock = Clock(device)
         canvas = target.begin(asked, self.sampling.guidance)
+        clock.lap("prefill")
         look_back = self.fill.look_back(target.grid)
         board = Board(len(asked), target.grid, target.vocab, self.window, look_back, device)
         last = torch.full((len(asked), 1), START, device=device)

@@ -32,7 +32,7 @@ class Redraft(Protocol):
 
 @dataclass(frozen=True)
 class Independent:
-    """x' ~ p, whatever x was. SJD (2410.01699), section 3.2.
+    """x' ~ p, whatever x was. SJD (2410.01699).
 
     Two such draws agree with probability Σ p q: near zero where laws are flat, which is why SJD stops gaining from
     wider windows.

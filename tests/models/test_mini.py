@@ -89,6 +89,7 @@ def test_captions_become_one_id_per_word_and_unread_words_are_reported() -> None
     assert len({int(i) for i in ids[0][:3]}) == 3
     assert text.warnings("a red ring") == []
     assert "dragon" in text.warnings("a red dragon")[0]
+    assert "'2'" in text.warnings("2 rings")[0]
     assert "dropped" in text.warnings(" ".join(["a"] * 20))[0]
 
 

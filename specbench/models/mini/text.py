@@ -31,7 +31,7 @@ VOCABULARY = 3 + len(WORDS)
 
 def words(text: str) -> list[str]:
     """Lower-case words of a caption, punctuation dropped."""
-    return re.findall(r"[a-z]+", text.lower())
+    return re.findall(r"\w+", text.lower())
 
 
 def warnings(text: str) -> list[str]:

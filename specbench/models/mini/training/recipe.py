@@ -60,8 +60,8 @@ def export(folder: Path, tokenizer: Tokenizer) -> Path:
 
 def train(
     out: str = "train-mini",
-    steps: int = 4000,
-    clean_steps: int = 1300,
+    steps: int = 3500,
+    clean_steps: int = 1100,
     batch: int = 32,
     workers: int | None = None,
     tokenizer_steps: int = 550,

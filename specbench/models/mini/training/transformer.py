@@ -34,8 +34,8 @@ class Plan:
     """Settings of a training run. Steps, not epochs: shards may still be growing on disk."""
 
     folder: str
-    steps: int = 6000
-    clean_steps: int = 1500
+    steps: int = 3500
+    clean_steps: int = 1100
     batch: int = 32
     workers: int = 2
     lr: float = 0.02
