@@ -122,7 +122,9 @@ def _ratios(group: Group, job: Job, records: Records, baseline: Records) -> dict
         "latency_ratio_flat": flat,
         "timed_together": len(pairs),
         "timing": metrics.timing_means(records, own, list(pairs)),
-        "throughput": None if group.timed else metrics.throughput(records, keys),
+        "throughput": None
+        if group.timed
+        else metrics.throughput(records, [each.keys for each in group.rounds()], group.request.batch),
     }
 
 

@@ -137,16 +137,27 @@ def timing_means(records: Records, timings: Sequence[Timing], keys: Sequence[Key
     }
 
 
-def throughput(records: Records, keys: Sequence[Key]) -> float | None:
-    """Images per second over whole batches of more than one image, each batch counted once."""
-    batches = {
+def batches(records: Records, keys: Sequence[Key], fewest: int, most: int) -> dict[tuple[str, int], Timing]:
+    """The batches of ``fewest`` to ``most`` images that hold one of ``keys``, each once, by session and round."""
+    return {
         (timing["session"], timing["round"]): timing
         for key in keys
         for timing in records.timings.get(key, ())
-        if timing["rows"] > 1
+        if fewest <= timing["rows"] <= most
     }
-    seconds = sum(latency(timing) for timing in batches.values())
-    return sum(timing["rows"] for timing in batches.values()) / seconds if seconds else None
+
+
+def throughput(records: Records, rounds: Sequence[Sequence[Key]], batch: int) -> float | None:
+    """Images per second over whole batches of more than one image, each batch counted once.
+
+    A cell may hold clocks of several batch sizes. A round counts the batches that are at least as long as itself and
+    not beyond ``batch``: longer than itself where a smaller limit cut it, never those of another setting.
+    """
+    found: dict[tuple[str, int], Timing] = {}
+    for keys in rounds:
+        found |= batches(records, keys, max(2, len(keys)), batch)
+    seconds = sum(latency(timing) for timing in found.values())
+    return sum(timing["rows"] for timing in found.values()) / seconds if seconds else None
 
 
 def accuracy(records: Records, keys: Sequence[Key], scorer: str | None, code: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench import registry, store
+from specbench.bench import metrics, registry, store
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
 from specbench.bench.events import CellLabel
@@ -158,12 +158,17 @@ def _prompts(request: PromptRequest) -> tuple[PromptSet, tuple[Prompt, ...]]:
 
 
 def pending(group: Group, job: Job, records: Records, baseline: Records, keys: Sequence[Key]) -> bool:
-    """Whether ``job`` has to decode these images: one is missing, or was never timed together with AR."""
+    """Whether ``job`` has to decode these images: one is missing, or the store lacks the clock this batch size is for.
+
+    Batch is a circumstance and no term, so a cell holds clocks of every batch size: which of them count is asked here
+    with the same words as in ``metrics``, or a run would be called done and show no time.
+    """
     if any(key not in records.images for key in keys):
         return True
-    if not group.timed:
-        return False
-    return any(not records.timed(key).keys() & baseline.timed(key).keys() for key in keys)
+    if group.timed:
+        return len(metrics.timed_pairs(baseline, records, keys)) < len(keys)
+    # A rest of one image is no batch: throughput leaves it out.
+    return len(keys) > 1 and any(not metrics.batches(records, [key], len(keys), group.request.batch) for key in keys)
 
 
 def todo(group: Group, held: Mapping[str, Records], keys: Sequence[Key]) -> list[Job]:

@@ -48,11 +48,12 @@ def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEv
         labels = tuple(job.label for g in groups for job in g.jobs)
         wanted = {(job.cell.id, key) for g in groups for job in g.jobs for key in g.image_keys()}
         tell(Planned(labels, total, sum(key in work[cell].images for cell, key in wanted)))
-        if total:
-            store.begin_session(circumstances(groups[0].request.device, groups[0].request.batch))
         outcome = Outcome(total=total)
-        for group in groups:
-            _GroupRun(group, store, tell, outcome).run()
+        runs = [_GroupRun(group, store, tell, outcome) for group in groups]
+        if total or any(each.curve_missing(False) for each in runs):
+            store.begin_session(circumstances(groups[0].request.device, groups[0].request.batch))
+        for each in runs:
+            each.run()
         return build_document(groups, store, outcome)
 
 
@@ -74,10 +75,15 @@ class _GroupRun:
             self._warm_up({job.cell.id: job for _, jobs in rounds for job in jobs}.values())
         for each, jobs in rounds:
             self._round(each, jobs)
-        if rounds and self.group.timed and self.group.jobs[0].cell.id not in self.dead:
+        if self.curve_missing(bool(rounds)):
             self._cost_curve()
         for job in self.group.jobs:
             score_missing(cells[job.cell.id], self.group)
+
+    def curve_missing(self, worked: bool) -> bool:
+        """Whether to time the passes: beside fresh clocks, or where an earlier run was cut off before it did."""
+        ar = self.group.jobs[0].cell
+        return self.group.timed and ar.id not in self.dead and (worked or not self.store.cell(ar).costs)
 
     def _warm_up(self, jobs: Any) -> None:
         """Decode one image per cell and throw it away: first calls pay for allocations and caches."""

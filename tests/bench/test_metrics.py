@@ -74,7 +74,17 @@ def test_batches_of_several_images_are_no_latency_but_a_throughput() -> None:
     shared = timing("one", 4, rows=2, round=0)
     method.timings = {("a", 0): [shared], ("b", 0): [shared]}
     assert metrics.timed_pairs(ar, method, [("a", 0)]) == {}
-    assert metrics.throughput(method, [("a", 0), ("b", 0)]) == pytest.approx(2 / 4)
+    assert metrics.throughput(method, [[("a", 0), ("b", 0)]], 2) == pytest.approx(2 / 4)
+    assert metrics.throughput(method, [[("a", 0)]], 2) == pytest.approx(2 / 4)  # a limit cut the batch
+
+
+def test_a_throughput_is_that_of_its_own_batch_size() -> None:
+    method = records({})
+    two, four = timing("one", 4, rows=2, round=0), timing("two", 2, rows=4, round=0)
+    keys = [(name, 0) for name in "abcd"]
+    method.timings = {key: [two, four] if key[0] in "ab" else [four] for key in keys}
+    assert metrics.throughput(method, [keys], 4) == pytest.approx(4 / 2)
+    assert metrics.throughput(method, [keys[:2], keys[2:]], 2) == pytest.approx(2 / 4)
 
 
 def test_a_flat_curve_keeps_the_sampling_that_was_measured() -> None:

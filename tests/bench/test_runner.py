@@ -161,6 +161,33 @@ def test_a_batch_changes_no_image_and_gives_throughput_instead_of_latency(ask: A
     assert batched["cost_curve"] is None
 
 
+@pytest.mark.parametrize("order", [(4, 1), (1, 4), (2, 4), (1, 2, 1)])
+def test_each_batch_size_gets_its_own_clocks_whatever_ran_before(
+    ask: Ask, tmp_path: Path, spies: list[tuple[str, str]], order: tuple[int, ...]
+) -> None:
+    for batch in order:
+        document = bench.run(ask("method=spy", window=2, limit=5, batch=batch), tmp_path)
+        found = cells(document)["spy", 2]
+        assert found["state"] == "done"
+        assert (found["latency_ratio"] is None, found["throughput"] is None) == (batch > 1, batch == 1)
+        assert (document["cost_curve"] is None) == (batch > 1)
+    for batch in order:
+        spies.clear()
+        assert bench.plan(ask("method=spy", window=2, limit=5, batch=batch), tmp_path)["cells"][1]["to_run"] == 0
+        bench.run(ask("method=spy", window=2, limit=5, batch=batch), tmp_path)
+        assert spies == []
+
+
+def test_a_run_that_was_cut_off_before_the_cost_curve_gets_it_later(ask: Ask, tmp_path: Path) -> None:
+    bench.run(ask("method=scd", window=2), tmp_path)
+    for journal in tmp_path.glob("cells/*/records.jsonl"):
+        lines = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(line for line in lines if json.loads(line)["kind"] != "cost"))
+    document = bench.run(ask("method=scd", window=2), tmp_path)
+    assert document["warmup"] == 0
+    assert document["cost_curve"]["ratio"][0] == 1
+
+
 def test_samples_of_a_prompt_are_different_images(ask: Ask, tmp_path: Path) -> None:
     document = bench.run(ask("method=ar", "prompts.samples=3", limit=4), tmp_path)
     assert cells(document)["ar", 1]["images"] == 12
