@@ -78,20 +78,24 @@ class FillFromRow(EnumeratingNoise):
 
 
 class _SharedCoins(EnumeratingNoise):
-    """Coins that come from uniforms which are read more than once: what is left of each is an interval."""
+    """Coins that come from uniforms which are read more than once: what is left of each is an interval.
+
+    The test (index 0) and the redraft (index 1) have numbers of their own, as in production, unless a subclass says
+    otherwise: what is left out of the address must be the defect and nothing else.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.coin_regions = np.zeros_like(self.regions)
+        self.coin_regions = np.zeros((*self.regions.shape[:2], 2 * self.size), dtype=np.int64)
         self.intervals = Regions(2)
 
-    def _interval(self, position: Positions) -> Positions:
+    def _interval(self, position: Positions, index: int) -> Positions:
         raise NotImplementedError
 
     def _coin(
         self, rows: Positions, image: int, p: NDArray[np.float64], key: Key, position: Positions
     ) -> NDArray[np.bool_]:
-        at = self._interval(position)
+        at = self._interval(position, key.index)
         shares, children = self.intervals.cut(self.coin_regions[rows, image, at], np.column_stack([p, 1 - p]))
         outcome = self._fork(rows, shares, "accept")
         self.coin_regions[rows, image, at] = children[np.arange(len(rows)), outcome]
@@ -99,10 +103,26 @@ class _SharedCoins(EnumeratingNoise):
 
 
 class CoinsWithoutPass(_SharedCoins):
-    """A position's accept number is the same in every pass, and for every use within a pass."""
+    """A position's accept number is the same in every pass. Harmless until a slot is redrafted twice."""
 
-    def _interval(self, position: Positions) -> Positions:
+    def _interval(self, position: Positions, index: int) -> Positions:
+        return position + index * self.size
+
+
+class CoinsWithoutPassOrIndex(_SharedCoins):
+    """A position's accept number is the same in every pass and for every use: the redraft's coin is tested again."""
+
+    def _interval(self, position: Positions, index: int) -> Positions:
         return position
+
+
+class CoinsWithoutIndex(CoinsWithoutPassOrIndex):
+    """The index alone is left out: harmless, as a slot is either tested in a pass or redrafted."""
+
+    def advance(self, moved: int | None = None) -> None:
+        """A new number for the new pass."""
+        super().advance(moved)
+        self.coin_regions[:] = 0
 
 
 class OneCoinPerPass(_SharedCoins):
@@ -113,15 +133,15 @@ class OneCoinPerPass(_SharedCoins):
         super().advance(moved)
         self.coin_regions[:] = 0
 
-    def _interval(self, position: Positions) -> Positions:
-        return np.zeros_like(position)
+    def _interval(self, position: Positions, index: int) -> Positions:
+        return np.full_like(position, index * self.size)
 
 
 class OneCoinPerPair(OneCoinPerPass):
     """Neighbouring positions share their accept number."""
 
-    def _interval(self, position: Positions) -> Positions:
-        return position // 2
+    def _interval(self, position: Positions, index: int) -> Positions:
+        return position // 2 + index * self.size
 
 
 class BonusFromFreshNoise(EnumeratingNoise):

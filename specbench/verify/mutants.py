@@ -20,7 +20,7 @@ from specbench.verify import defective_noise as noises
 from specbench.verify import plants
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise
-from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, Case, follows_ar, measure
+from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, TWICE_REDRAFTED, Case, follows_ar, measure
 from specbench.verify.noise_checks import check_collisions, check_noise
 from specbench.verify.result import Result
 
@@ -140,8 +140,12 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
     ),
     "residual from the coupled row": (E(GS, noise=noises.ResidualFromRow), E(GS, noise=noises.FillFromRow)),
     "accept number without the pass, maximal": (
-        E(SCD, noise=noises.CoinsWithoutPass),
-        E(SJD, noise=noises.CoinsWithoutPass),
+        E(SCD, noise=noises.CoinsWithoutPass, case=TWICE_REDRAFTED),
+        E(SJD, noise=noises.CoinsWithoutPass, case=TWICE_REDRAFTED),
+    ),
+    "one accept number for test and redraft, in every pass": (
+        E(SCD, noise=noises.CoinsWithoutPassOrIndex),
+        E(SCD, noise=noises.CoinsWithoutIndex, case=TWICE_REDRAFTED),
     ),
     "one accept number for all positions": (E(SJD, noise=noises.OneCoinPerPass), E(GS, noise=noises.CoinsWithoutPass)),
     "one accept number for two positions": (E(SJD, noise=noises.OneCoinPerPair), None),

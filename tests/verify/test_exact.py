@@ -7,7 +7,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.verify import KINDS, verify
-from specbench.verify.exact import BASE, FILL_CASE, LAW_TOLERANCE, Case, exact, measure
+from specbench.verify.exact import BASE, FILL_CASE, LAW_TOLERANCE, TWICE_REDRAFTED, Case, cases_for, exact, measure
 from specbench.verify.mutants import planted
 from specbench.verify.plants import residual_is_p
 from tests.verify.methods import SETTINGS, method
@@ -32,6 +32,11 @@ def test_every_fill_is_exact(name, fill):
         assert measured.total_variation <= LAW_TOLERANCE
         if name == "replay":
             assert measured.off_path == 0
+
+
+def test_couplings_are_judged_where_a_slot_is_redrafted_twice():
+    for name in SETTINGS:
+        assert (TWICE_REDRAFTED in cases_for(method(name))) is (name not in ("jacobi", "replay"))
 
 
 def test_fills_differ_where_they_should():

@@ -1,16 +1,29 @@
 """One survivor fails the suite; so does a harmless twin that is caught, and a mutant that merely crashes."""
 
+from dataclasses import replace
+
 import pytest
 
 from specbench.verify import mutants as room
 from specbench.verify import plants
-from specbench.verify.mutants import MUTANTS, SJD, Experiment, mutants, planted
+from specbench.verify.defective_noise import CoinsWithoutPass
+from specbench.verify.exact import BASE, TWICE_REDRAFTED
+from specbench.verify.mutants import MUTANTS, SCD, SJD, Experiment, mutants, planted
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_defect_is_caught_and_its_twin_is_not(name):
     (result,) = mutants((name,))
     assert result.passed, result.detail
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_accept_numbers_shared_by_passes_do_harm_only_where_a_slot_is_redrafted_twice(seed):
+    """The index is kept, as in production: with a window of three the defect has no effect at all."""
+    for case, harmful in ((BASE, False), (TWICE_REDRAFTED, True)):
+        caught, distance, _ = Experiment(SCD, noise=CoinsWithoutPass, case=replace(case, seed=seed)).run()
+        assert caught is harmful
+        assert distance > 1e-3 if harmful else distance < 1e-14
 
 
 def test_a_survivor_fails(monkeypatch):
