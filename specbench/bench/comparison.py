@@ -25,7 +25,8 @@ def compare(a: str, b: str, out: str | Path = "runs", allow: Sequence[str] = ())
 
     Returns a document with the two ``cells`` (ratios against AR of the same terms where the store has it), and
     ``comparison``: ``images`` (common ones), ``nfe_ratio`` and ``latency_ratio`` (a ÷ b: above 1, b is faster),
-    ``accuracy_difference`` (a − b), ``identical_images``, ``differing`` (terms that were allowed to), ``sentence``.
+    ``accuracy_difference`` (a − b, of the printed accuracies where both cells are scored), ``identical_images``,
+    ``differing`` (terms that were allowed to), ``sentence``.
     Raises :class:`NotComparableError` when terms differ that are neither allowed nor under comparison, or when no image
     is common; :class:`UsageError` for a name that finds no cell or several, and for an unknown ``allow``.
     """
@@ -165,12 +166,18 @@ def _accuracy_difference(a: Records, b: Records, common: Sequence[Key]) -> dict[
     scorer = _scorer(a)
     if scorer is None:
         return None
-    verdicts = [(_verdict(a, key, scorer), _verdict(b, key, scorer), key[0]) for key in common]
-    both = [(x, y, prompt) for x, y, prompt in verdicts if x is not None and y is not None]
+    pairs = [(key[0], _verdict(a, key, scorer), _verdict(b, key, scorer)) for key in common]
+    both = [(prompt, x, y) for prompt, x, y in pairs if x is not None and y is not None]
     if not both:
         return None
-    ours, theirs, groups = zip(*both, strict=True)
-    return metrics.interval(stats.difference_of_means(ours, theirs, groups))
+    return metrics.interval(
+        stats.mean_difference_of_families(
+            [float(bool(x["correct"])) for _, x, _ in both],
+            [float(bool(y["correct"])) for _, _, y in both],
+            [prompt for prompt, _, _ in both],
+            [x["family"] for _, x, _ in both],
+        )
+    )
 
 
 def _scorer(records: Records) -> str | None:
@@ -178,9 +185,9 @@ def _scorer(records: Records) -> str | None:
     return min(names) if names else None
 
 
-def _verdict(records: Records, key: Key, scorer: str) -> float | None:
+def _verdict(records: Records, key: Key, scorer: str) -> dict[str, Any] | None:
     score = records.scores.get((*key, scorer, scorer_code()))
-    return None if score is None else float(bool(score["verdict"]["correct"]))
+    return None if score is None else score["verdict"]
 
 
 def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench import bench
+from specbench.bench import store
 from specbench.bench.config import RunRequest
+from specbench.bench.scoring import scorer_code
 from specbench.errors import NotComparableError, UsageError
 
 Ask = Callable[..., list[RunRequest]]
@@ -109,3 +111,21 @@ def test_a_cell_can_be_named_by_folder_store_or_document(ask: Ask, tmp_path: Pat
     file.write_text("{}")
     with pytest.raises(UsageError, match="is not a run document"):
         bench.compare(str(folder), str(file))
+
+
+def test_the_accuracy_difference_is_that_of_the_printed_accuracies(ask: Ask, tmp_path: Path) -> None:
+    bench.run(ask("method=sjd,scd", window=2, limit=8), tmp_path)
+    cell = ids(tmp_path)
+    verdicts = {cell["sjd", 2]: [1, 0, 1, 1, 1, 1, 0, 1], cell["scd", 2]: [0, 0, 1, 0, 1, 1, 0, 0]}
+    for name, correct in verdicts.items():
+        with (tmp_path / "cells" / name / "records.jsonl").open("a") as journal:
+            for at, prompt in enumerate(sorted(key for key, _ in store.read(tmp_path)[name].images)):
+                verdict = {"family": "few" if at < 2 else "many", "correct": bool(correct[at]), "reason": ""}
+                score = {"scorer": "scenes", "code": scorer_code(), "verdict": verdict}
+                journal.write(json.dumps({"kind": "score", "prompt": prompt, "sample": 0, **score}) + "\n")
+    found = bench.compare(cell["sjd", 2], cell["scd", 2], tmp_path)
+    sjd, scd = found["cells"]
+    difference = found["comparison"]["accuracy_difference"]
+    assert difference["value"] == pytest.approx(sjd["accuracy"]["value"] - scd["accuracy"]["value"])
+    assert difference["value"] == pytest.approx((1 / 2 + 2 / 6) / 2)
+    assert difference["low"] < difference["value"] < difference["high"]
