@@ -21,7 +21,7 @@ from specbench.verify import plants
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise
 from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, TWICE_REDRAFTED, Case, follows_ar, measure
-from specbench.verify.noise_checks import check_collisions, check_noise
+from specbench.verify.noise_checks import check_noise
 from specbench.verify.result import Result
 
 
@@ -64,13 +64,12 @@ class NoiseExperiment:
     """The real noise alone, with something planted in its addresses."""
 
     plant: Callable[[plants.Patch], None] | None
-    check: Callable[[Any], None] = check_noise
 
     def run(self) -> tuple[bool, float | None, str]:
         """As :meth:`Experiment.run`; there is no law."""
         with planted(self.plant):
             try:
-                self.check(AddressedNoise)
+                check_noise(AddressedNoise)
             except CheckFailed as error:
                 return True, None, f"{type(error).__name__}: {error}"
         return False, None, "nothing noticed"
@@ -162,10 +161,15 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
     ),
     "finished images count passes": (E(SJD, plants.finished_images_count_passes), None),
     "draft key without the pass": (
-        N(plants.without("pass"), check_collisions),
+        N(plants.without("pass", role="draft")),
         N(plants.gumbel_rows(lambda noise, position: position + 5000)),
     ),
-    "key without the pass": (N(plants.without("pass")), None),
+    "accept key without the pass": (N(plants.without("pass", role="accept")), None),
+    "residual key without the pass": (N(plants.without("pass", role="residual")), None),
+    "fill key without the pass": (N(plants.without("pass", role="fill")), None),
+    "child key without the pass": (N(plants.without("pass", role="child")), None),
+    "accept key without the index": (N(plants.without("index", role="accept")), None),
+    "child key without the index": (N(plants.without("index", role="child")), None),
     "key without the position": (N(plants.without("position")), None),
     "key without the image": (N(plants.without("image")), None),
     "key without the role": (N(plants.without("role")), None),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from specbench.verify.checks import NoiseError
 MakeNoise = Callable[[Sequence[Prompt], int, int], Noise]
 """``make(prompts, seed, sample)``, e.g. ``AddressedNoise``."""
 
-ROWS, COLUMNS, FINE = 256, 32, 64
+ROWS, COLUMNS, FINE, COIN_STEPS = 256, 32, 64, 16
 ALPHA = 1e-6
 
 
@@ -39,20 +40,22 @@ class Address:
 
 
 BASE = Address()
-ELSEWHERE = (
-    replace(BASE, passes=2),
-    replace(BASE, passes=9),
-    replace(BASE, shift=1),
-    replace(BASE, shift=COLUMNS),
-    replace(BASE, images=1),
-    replace(BASE, images=ROWS),
-    replace(BASE, role="accept"),
-    replace(BASE, role="residual"),
-    replace(BASE, role="fill"),
-    replace(BASE, index=1),
-    replace(BASE, sample=1),
-    replace(BASE, seed=1),
-)
+ROLES = ("draft", "accept", "residual", "fill", "child")
+
+
+def elsewhere(base: Address) -> Iterator[Address]:
+    """Addresses that differ from ``base`` in one part, the role excepted: none may share its numbers."""
+    changes: dict[str, tuple[int, ...]] = {
+        "passes": (2, 9),
+        "shift": (1, COLUMNS),
+        "images": (1, ROWS),
+        "index": (1,),
+        "sample": (1,),
+        "seed": (1,),
+    }
+    for part, values in changes.items():
+        for value in values:
+            yield replace(base, **{part: value})  # type: ignore[arg-type]  # every part named here is a number
 
 
 def check_noise(make: MakeNoise) -> None:
@@ -64,15 +67,18 @@ def check_noise(make: MakeNoise) -> None:
 
 
 def _fresh_numbers_are_independent(make: MakeNoise) -> None:
-    base = _quantiles(make, BASE)
-    _demand(_even(base), "fresh numbers are not uniform")
-    for one, next_one in ((base[:, :-1], base[:, 1:]), (base[:-1], base[1:])):
-        _demand(_independent(one, next_one), "neighbouring positions or images share their fresh numbers")
-    _demand(_no_two_alike(base), "two positions or images share their fresh numbers")
-    for other in ELSEWHERE:
-        _demand(_independent(base, _quantiles(make, other)), f"fresh numbers repeat: {_difference(other)}")
-    coins = _noise(make, BASE).accept(torch.full((ROWS, COLUMNS), 0.5), Key("accept", _positions(0)), _all())
-    _demand(_independent(coins.double().numpy() / 2, (base >= 0.5) * 0.5, cells=2), "coins follow the drafts")
+    """Each role with itself elsewhere (a key that loses a part for one role only is a defect too), then with others."""
+    found = {role: _quantiles(make, replace(BASE, role=role)) for role in ROLES}
+    for role, base in found.items():
+        _demand(_even(base), f"{role} numbers are not uniform")
+        for one, next_one in ((base[:, :-1], base[:, 1:]), (base[:-1], base[1:])):
+            _demand(_independent(one, next_one), f"neighbouring positions or images share their {role} numbers")
+        _demand(_no_two_alike(base), f"two positions or images share their {role} numbers")
+        for other in elsewhere(replace(BASE, role=role)):
+            _demand(_independent(base, _quantiles(make, other)), f"{role} numbers repeat: {_difference(other)}")
+    for one_role, other_role in combinations(ROLES, 2):
+        independent = _independent(found[one_role], found[other_role])
+        _demand(independent, f"{other_role} numbers repeat those of {one_role}: the role is not part of the key")
 
 
 def _gumbel_rows_belong_to_positions_and_images(make: MakeNoise) -> None:
@@ -82,12 +88,13 @@ def _gumbel_rows_belong_to_positions_and_images(make: MakeNoise) -> None:
     _demand(np.array_equal(base, _race(make, replace(BASE, passes=2))), "a Gumbel row changes with the pass")
     _demand(_rows_stay_when_the_window_moves(make, told=False), "a Gumbel row changes when the window moves")
     _demand(_rows_stay_when_the_window_moves(make, told=True), "a Gumbel row changes when the noise is told of a move")
-    for other in (BASE, *ELSEWHERE):
-        if other.role == "draft" and other.index == 0 and other.passes == 1:
-            drawn = _quantiles(make, other)
-            _demand(_independent(base, drawn), "fresh draws follow the Gumbel rows")
-            if other != BASE:
-                _demand(_independent(base, _race(make, other)), f"Gumbel rows repeat: {_difference(other)}")
+    for role in ROLES:
+        _demand(
+            _independent(base, _quantiles(make, replace(BASE, role=role))), f"{role} numbers follow the Gumbel rows"
+        )
+    for other in elsewhere(BASE):
+        if other.index == 0 and other.passes == 1:
+            _demand(_independent(base, _race(make, other)), f"Gumbel rows repeat: {_difference(other)}")
 
 
 def _rows_stay_when_the_window_moves(make: MakeNoise, told: bool) -> bool:
@@ -149,9 +156,16 @@ def _noise(make: MakeNoise, address: Address) -> Noise:
 
 
 def _quantiles(make: MakeNoise, address: Address) -> np.ndarray:
-    """The leading bits of one number per image and position, [ROWS, COLUMNS] in [0, 1)."""
+    """The leading bits of one number per image and position, [ROWS, COLUMNS] in [0, 1).
+
+    Read as decoding reads that role: a coin is thrown at rising probabilities, each time with a new noise object.
+    """
     key = Key(address.role, _positions(address.shift), address.index)
-    return _noise(make, address).draw(_even_law(), key, _all()).numpy() / FINE
+    if address.role != "accept":
+        return _noise(make, address).draw(_even_law(), key, _all()).numpy() / FINE
+    steps = range(1, COIN_STEPS)
+    thrown = (_noise(make, address).accept(torch.full((ROWS, COLUMNS), s / COIN_STEPS), key, _all()) for s in steps)
+    return np.sum([(~coins).numpy() for coins in thrown], axis=0) / COIN_STEPS
 
 
 def _race(make: MakeNoise, address: Address) -> np.ndarray:
@@ -198,7 +212,7 @@ def _difference(other: Address) -> str:
 
 def _parts(other: Address) -> Iterator[str]:
     for name in other.__dataclass_fields__:
-        if getattr(other, name) != getattr(BASE, name):
+        if name != "role" and getattr(other, name) != getattr(BASE, name):
             yield {"passes": "the pass", "shift": "the position", "images": "the image"}.get(name, f"the {name}")
 
 

@@ -316,16 +316,21 @@ def finished_images_count_passes(patch: Patch) -> None:
 # --- addresses of the real noise ---------------------------------------------------------------------------------
 
 
-def without(part: str) -> Plant:
-    """A plant: fresh numbers of the real noise forget one ``part`` of their address."""
+def without(part: str, role: str | None = None) -> Plant:
+    """A plant: fresh numbers of the real noise (only those of ``role``, if given) forget one ``part`` of their address.
+
+    A number that forgets its role is taken for a draft's, and a draft's for a coin's.
+    """
 
     def plant(patch: Patch) -> None:
         uniform = AddressedNoise.uniform
 
         def call(self: AddressedNoise, key: Key) -> Tensor:
+            if role not in (None, key.role):
+                return uniform(self, key)
             bare = {
                 "position": key._replace(position=key.position * 0),
-                "role": key._replace(role="draft"),
+                "role": key._replace(role="accept" if role == "draft" else "draft"),
                 "index": key._replace(index=0),
             }.get(part, key)
             hidden = {"pass": "_pass", "image": "_image"}.get(part)
