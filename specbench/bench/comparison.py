@@ -24,7 +24,8 @@ def compare(a: str, b: str, out: str | Path = "runs", allow: Sequence[str] = ())
     """Hold cell ``a`` against cell ``b`` (id prefixes or paths) on their common prompts and samples.
 
     Returns a document with the two ``cells`` (ratios against AR of the same terms where the store has it), and
-    ``comparison``: ``images`` (common ones), ``nfe_ratio`` and ``latency_ratio`` (a ÷ b: above 1, b is faster),
+    ``comparison``: ``images`` and ``prompts`` (common ones), ``nfe_ratio`` and ``latency_ratio`` (a ÷ b: above 1, b is
+    faster), ``timed_together`` (images behind the latter),
     ``accuracy_difference`` (a − b, of the printed accuracies where both cells are scored), ``identical_images``,
     ``differing`` (terms that were allowed to), ``sentence``.
     Raises :class:`NotComparableError` when terms differ that are neither allowed nor under comparison, or when no image
@@ -134,17 +135,18 @@ def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]
     same = sum(a.images[key]["tokens"] == b.images[key]["tokens"] for key in common)
     return {
         "images": len(common),
+        "prompts": len({prompt for prompt, _ in common}),
         "nfe_ratio": metrics.interval(passes),
         "latency_ratio": None if clocks is None else metrics.interval(clocks),
         "timed_together": len(pairs),
         "accuracy_difference": _accuracy_difference(a, b, common),
         "identical_images": same,
         "differing": {field: list(pair) for field, pair in differing_terms(a.cell, b.cell).items()},
-        "sentence": _sentence(a, b, len(common), passes, clocks),
+        "sentence": _sentence(a, b, len(common), passes, clocks, len(pairs)),
     }
 
 
-def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: stats.Interval | None) -> str:
+def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: stats.Interval | None, timed: int) -> str:
     def name(records: Records) -> str:
         return records.cell.terms.method + (
             "" if records.cell.terms.window is None else f" at window {records.cell.width}"
@@ -153,7 +155,7 @@ def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: st
     text = f"Over {n} common image{'s' * (n != 1)}, {name(a)} needs {_span(passes)} times the passes of {name(b)}"
     if clocks is None:
         return f"{text}; their clocks do not compare, since no process timed both."
-    return f"{text}, and {_span(clocks)} times its time."
+    return f"{text}, and {_span(clocks)} times its time{'' if timed == n else f' (over the {timed} timed together)'}."
 
 
 def _span(value: stats.Interval) -> str:

@@ -17,12 +17,11 @@ from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
 from specbench.bench.planning import Group, Job, json_document
 from specbench.bench.scoring import scorer_code
+from specbench.bench.sharing import COMMON, group_rows
 from specbench.bench.stats import Interval
 from specbench.bench.store import Records, Writer
 
 ONE = {"value": 1.0, "low": 1.0, "high": 1.0}
-COMMON = ("processor", "accelerator", "threads", "versions")
-"""Circumstances whose change between the sessions of one table deserves a warning."""
 
 
 @dataclass
@@ -40,15 +39,15 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
     """Everything that is known about ``groups`` after a run, from the store."""
     cells: list[dict[str, Any]] = []
     first = groups[0]
-    curve = None
-    for group in groups:
+    for number, group in enumerate(groups):
         baseline = written.cell(group.jobs[0].cell)
-        curve = curve or _cost_curve(baseline, group)
         for job in group.jobs:
-            cells.append(_cell(group, job, written.cell(job.cell), baseline, outcome))
+            cells.append({**_cell(group, job, written.cell(job.cell), baseline, outcome), "group": number})
+    shared = group_rows(groups, written)
     return json_document(
         cells=cells,
-        cost_curve=curve,
+        groups=shared,
+        cost_curve=next((row["cost_curve"] for row in shared if row["cost_curve"]), None),
         warmup=outcome.warmup,
         warnings=[*_prompt_warnings(groups), *_session_warnings(written, groups)],
         circumstances=circumstances(first.request.device, first.request.batch),
@@ -195,18 +194,6 @@ def _session_warnings(written: Writer, groups: Sequence[Group]) -> list[str]:
     return [f"the images come from {len(notes)} sessions that differ in {', '.join(differ)}"] if differ else []
 
 
-def _cost_curve(baseline: Records, group: Group) -> dict[str, Any] | None:
-    if not group.timed or not baseline.costs:
-        return None
-    latest = baseline.costs[-1]
-    single = latest["seconds"][latest["windows"].index(1)]
-    return {
-        "windows": latest["windows"],
-        "seconds": latest["seconds"],
-        "ratio": [seconds / single for seconds in latest["seconds"]],
-    }
-
-
 def exit_code(document: Mapping[str, Any]) -> int:
     """0: every cell is done · 1: one failed, ran out of memory or was skipped for that · 5: images are missing."""
     states = {cell["state"] for cell in document["cells"]}
@@ -219,11 +206,12 @@ def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The stored pictures of a run document: ``cell prompt text sample nfe file accepted fixed_pass changes grid``."""
     out = Path(document["out"])
     held = store.folders(out)
-    ids, samples = document["prompts"]["ids"], range(document["prompts"]["samples"])
     rows = []
     for cell in document["cells"]:
         if cell["id"] not in held:
             continue
+        shared = document["groups"][cell["group"]] if "groups" in document else document
+        ids, samples = shared["prompts"]["ids"], range(shared["prompts"]["samples"])
         records = store.read_cell(held[cell["id"]])
         for prompt, sample in [(prompt, sample) for prompt in ids for sample in samples]:
             image = records.images.get((prompt, sample))

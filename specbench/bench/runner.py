@@ -213,5 +213,9 @@ class _GroupRun:
             self.tell(Note(f"the cost of a pass could not be measured: {type(error).__name__}: {error}"))
             return
         self.store.cell(group.jobs[0].cell).append(
-            "cost", session=self.store.session, windows=list(curve), seconds=list(curve.values())
+            "cost",
+            session=self.store.session,
+            device=group.request.device,
+            windows=list(curve),
+            seconds=list(curve.values()),
         )

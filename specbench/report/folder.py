@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from specbench.report.export import SUFFIXES, export_table
-from specbench.report.sentence import cost_sentence
+from specbench.report.sentence import cost_sentences
 from specbench.report.table import Table, failures_of, table_of, warnings_of
 
 Json = Mapping[str, Any]
 
 
 def full_table(document: Json) -> Table:
-    """Lay out the table with everything that belongs under it: notes, the sentence on cost, failures, warnings."""
-    table, sentence = table_of(document), cost_sentence(document)
+    """Lay out the table with everything that belongs under it: notes, the sentences on cost, failures, warnings."""
+    table = table_of(document)
     surprises = [f"Not done: {text}." for text in failures_of(document)]
     surprises += [f"Warning: {text}." for text in warnings_of(document)]
-    return replace(table, notes=(*table.notes, *([sentence] if sentence else []), *surprises))
+    return replace(table, notes=(*table.notes, *cost_sentences(document), *surprises))
 
 
 def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: bool = False) -> list[Path]:

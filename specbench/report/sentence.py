@@ -1,4 +1,4 @@
-"""What the cost curve means, in one computed sentence.
+"""What the cost curve means, in one computed sentence a group.
 
 A method that needs r times fewer passes is r times faster only where a pass over W tokens costs what a pass over one
 costs. Papers measure on GPUs, where that nearly holds; a CPU is different. This file takes the measured T(W)/T(1) and
@@ -10,33 +10,47 @@ Refuses to know: who measured them; it never estimates a time that was not measu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from specbench.report.groups import groups_of
 
 Json = Mapping[str, Any]
 
 
-def cost_sentence(document: Json) -> str | None:
-    """Say what a wide pass costs on this machine, what a flat cost curve would give, and which window is fastest here.
+def cost_sentences(document: Json) -> list[str]:
+    """Say for each group what a wide pass costs, what a flat cost curve would give, and which window is fastest.
 
-    Of the methods at the widest window it follows the one with the fewest passes. ``None`` where nothing was timed: a
-    document without a cost curve, or whose methods carry no latency ratio (batches above 1, failed cells).
+    Of the methods at the widest window it follows the one with the fewest passes. Nothing is said of a group where
+    nothing was timed: without a cost curve, or where no method carries a latency ratio (batches above 1, failed cells).
     """
-    curve = _curve(document)
-    timed = [cell for cell in document.get("cells") or () if cell.get("method") != "ar" and _latency(cell) is not None]
-    if not curve or not timed:
+    found = []
+    for group in groups_of(document):
+        sentence = _sentence(group.shared.get("cost_curve"), group.cells)
+        if sentence is not None:
+            found.append(f"{group.label}: {sentence}" if group.label else sentence)
+    return found
+
+
+def _sentence(stored: Json | None, cells: Sequence[Json]) -> str | None:
+    curve = _curve(stored)
+    timed = [cell for cell in cells if cell.get("method") != "ar" and _latency(cell) is not None]
+    if stored is None or not curve or not timed:
         return None
+    here = bool(stored.get("here"))
     width = max(_window(cell) for cell in timed)
     widest = max((cell for cell in timed if _window(cell) == width), key=lambda cell: _value(cell, "nfe_ratio") or 0.0)
-    return f"{_what_a_pass_costs(curve, width)}; {_what_follows(widest)}; {_what_is_fastest(timed)}."
+    return f"{_what_a_pass_costs(curve, width, here)}; {_what_follows(widest)}; {_what_is_fastest(timed, here)}."
 
 
-def _what_a_pass_costs(curve: Mapping[int, float], width: int) -> str:
+def _what_a_pass_costs(curve: Mapping[int, float], width: int, here: bool) -> str:
     others = ", ".join(f"{w} tokens {ratio:.2f}" for w, ratio in sorted(curve.items()) if w not in (1, width))
     more = f" ({others})" if others else ""
+    # Stored clocks may be another machine's, or this one's with other threads or libraries.
+    place = "On this machine" if here else "Where this was timed"
     if width not in curve:
-        return f"On this machine a pass over {width} tokens was not timed{more}"
-    return f"On this machine a pass over {width} tokens costs {curve[width]:.2f} single passes{more}"
+        return f"{place} a pass over {width} tokens was not timed{more}"
+    return f"{place} a pass over {width} tokens costs {curve[width]:.2f} single passes{more}"
 
 
 def _what_follows(cell: Json) -> str:
@@ -50,16 +64,15 @@ def _what_follows(cell: Json) -> str:
     return text
 
 
-def _what_is_fastest(timed: list[Json]) -> str:
+def _what_is_fastest(timed: list[Json], here: bool) -> str:
     best = max(timed, key=lambda cell: _latency(cell) or 0.0)
     ratio = _latency(best) or 0.0
     verdict = f"{ratio:.2f}x" if ratio > 1 else f"{ratio:.2f}x: plain AR is faster still"
-    return f"fastest here is {best['method']} at window {_window(best)} ({verdict})"
+    return f"fastest {'here' if here else 'there'} is {best['method']} at window {_window(best)} ({verdict})"
 
 
-def _curve(document: Json) -> dict[int, float]:
-    curve = document.get("cost_curve")
-    if not isinstance(curve, Mapping) or not curve.get("windows"):
+def _curve(curve: Json | None) -> dict[int, float]:
+    if not curve or not curve.get("windows"):
         return {}
     return {int(w): float(r) for w, r in zip(curve["windows"], curve["ratio"], strict=True) if r is not None}
 

@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specbench.report.groups import Group, groups_of
+
 Json = Mapping[str, Any]
 MISSING = "–"
+FEW = 10
+"""Prompts below which the level of an interval leans on assumptions (``docs/metrics.md``)."""
 
 SHARED_SETTINGS = (
     "model",
@@ -142,14 +146,10 @@ def failures_of(document: Json) -> list[str]:
 def notes_of(document: Json) -> list[str]:
     """Return what a reader of the table must know to read it."""
     notes = ["Ratios are plain AR ÷ method over the same prompts and samples: above 1 is faster."]
-    prompts = document.get("prompts")
-    if isinstance(prompts, Mapping) and prompts.get("name"):
-        count = f", {prompts['count']} prompts" if prompts.get("count") is not None else ""
-        images = {cell.get("images") for cell in document.get("cells") or ()}
-        if len(images) == 1:
-            count += f", {images.pop()} images a cell"
-        scorer = f", scored by {document['scorer']}" if document.get("scorer") else ""
-        notes.append(f"Prompt set {prompts['name']}{count}{scorer}.")
+    notes += dict.fromkeys(note for group in groups_of(document) if (note := _prompt_note(group)))
+    notes += _timing_notes(document)
+    if any(0 < count < FEW for count in _prompt_counts(document)):
+        notes.append(f"With fewer than {FEW} prompts the 95 % of an interval is nominal.")
     comparison = document.get("comparison")
     if comparison:
         notes.append(str(comparison["sentence"]))
@@ -159,6 +159,38 @@ def notes_of(document: Json) -> list[str]:
     lossy = sorted({str(cell.get("method")) for cell in document.get("cells") or () if cell.get("lossless") is False})
     if lossy:
         notes.append(f"Not lossless (the picture law changes): {', '.join(lossy)}.")
+    return notes
+
+
+def _prompt_note(group: Group) -> str | None:
+    prompts = group.shared.get("prompts")
+    if not isinstance(prompts, Mapping) or not prompts.get("name"):
+        return None
+    count = f", {prompts['count']} prompts" if prompts.get("count") is not None else ""
+    images = {cell.get("images") for cell in group.cells}
+    if len(images) == 1:
+        count += f", {images.pop()} images a cell"
+    scorer = f", scored by {group.shared['scorer']}" if group.shared.get("scorer") else ""
+    return f"Prompt set {prompts['name']}{count}{scorer}."
+
+
+def _prompt_counts(document: Json) -> list[int]:
+    """How many prompts stand behind the intervals, per group and for a comparison."""
+    sources = [*(group.shared.get("prompts") for group in groups_of(document)), document.get("comparison")]
+    named = [source.get("count", source.get("prompts")) for source in sources if isinstance(source, Mapping)]
+    return [int(count) for count in named if count is not None]
+
+
+def _timing_notes(document: Json) -> list[str]:
+    """What the clocks leave out: images of the warm-up, and those that no one process timed for AR and method both."""
+    notes = []
+    if document.get("warmup"):
+        notes.append(f"Warm-up: {document['warmup']} images were decoded beforehand and are not counted.")
+    timed = [c for c in document.get("cells") or () if c.get("method") != "ar" and c.get("timed_together")]
+    if timed:
+        fewest, most = (f(int(cell["timed_together"]) for cell in timed) for f in (min, max))
+        span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        notes.append(f"Latency ratios rest on the {span} images a cell that one process timed for AR and method both.")
     return notes
 
 

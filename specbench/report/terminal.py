@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from specbench.report.sentence import cost_sentence
+from specbench.report.sentence import cost_sentences
 from specbench.report.table import Table, failures_of, table_of, warnings_of
 
 PLAIN_WIDTH = 200
@@ -51,13 +51,12 @@ def print_table(table: Table, out: Console) -> None:
 
 
 def print_report(document: Mapping[str, Any], out: Console) -> None:
-    """Print table, notes, the sentence on cost, then failures and warnings with their number."""
+    """Print table, notes, the sentences on cost, then failures and warnings with their number."""
     table = table_of(document)
     print_table(table, out)
     for note in table.notes:
         out.print(escape(note), style="dim", soft_wrap=True)
-    sentence = cost_sentence(document)
-    if sentence:
+    for sentence in cost_sentences(document):
         out.print()
         out.print(escape(sentence), soft_wrap=True)
     _print_list("not done", failures_of(document), "red", out)

@@ -17,6 +17,7 @@ from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Generation, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.errors import UsageError
+from specbench.report.sentence import cost_sentences
 
 Ask = Callable[..., list[RunRequest]]
 CALLS: list[tuple[str, str]] = []
@@ -176,6 +177,28 @@ def test_each_batch_size_gets_its_own_clocks_whatever_ran_before(
         assert bench.plan(ask("method=spy", window=2, limit=5, batch=batch), tmp_path)["cells"][1]["to_run"] == 0
         bench.run(ask("method=spy", window=2, limit=5, batch=batch), tmp_path)
         assert spies == []
+
+
+def test_each_group_has_its_own_cost_curve_prompts_and_scorer(ask: Ask, tmp_path: Path) -> None:
+    some, more = ask("method=scd", window=2), ask("method=scd", "sampling.top_k=2", "prompts.samples=2", window=2)
+    document = bench.run([*some, *more], tmp_path)
+    first, second = document["groups"]
+    assert [cell["group"] for cell in document["cells"]] == [0, 0, 1, 1]
+    assert (first["sampling"]["top_k"], second["sampling"]["top_k"]) == (some[0].sampling["top_k"], 2)
+    assert first["cost_curve"]["seconds"] != second["cost_curve"]["seconds"]
+    assert first["cost_curve"]["here"] is second["cost_curve"]["here"] is True
+    assert document["cost_curve"] == first["cost_curve"]
+    assert len(cost_sentences(document)) == 2
+    assert len(bench.pictures(document)) == 2 * 3 + 2 * 6
+
+
+def test_clocks_of_other_circumstances_are_not_called_this_machines(ask: Ask, tmp_path: Path) -> None:
+    bench.run(ask("method=scd", window=2), tmp_path)
+    (session,) = tmp_path.glob("sessions/*.json")
+    session.write_text(json.dumps({**json.loads(session.read_text()), "threads": 99}))
+    again = bench.run(ask("method=scd", window=2), tmp_path)
+    assert again["groups"][0]["cost_curve"]["here"] is False
+    assert "this machine" not in " ".join(cost_sentences(again))
 
 
 def test_a_run_that_was_cut_off_before_the_cost_curve_gets_it_later(ask: Ask, tmp_path: Path) -> None:

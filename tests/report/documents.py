@@ -57,7 +57,12 @@ def document(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
     out: dict[str, Any] = {
         "schema": "specbench/run/1",
         "cells": list(cells or standard),
-        "cost_curve": {"windows": [1, 16, 64], "seconds": [0.003, 0.0048, 0.0141], "ratio": [1.0, 1.6, 4.7]},
+        "cost_curve": {
+            "windows": [1, 16, 64],
+            "seconds": [0.003, 0.0048, 0.0141],
+            "ratio": [1.0, 1.6, 4.7],
+            "here": True,
+        },
         "warnings": [],
         "prompts": {"name": "scenes", "count": 16, "hash": "0123"},
         "scorer": "scenes",

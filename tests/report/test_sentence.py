@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-from specbench.report.sentence import cost_sentence
+from specbench.report.sentence import cost_sentences
 from tests.report.documents import cell, document, ratio
+
+
+def cost_sentence(doc):
+    sentences = cost_sentences(doc)
+    assert len(sentences) < 2
+    return sentences[0] if sentences else None
 
 
 def test_the_sentence_says_the_measured_numbers():
@@ -43,3 +49,25 @@ def test_a_width_that_was_not_timed_gets_no_invented_number():
 
 def test_without_phase_times_the_share_of_sampling_is_left_out():
     assert "sampling" not in cost_sentence(document(cell("scd", 64, timing=None)))
+
+
+def test_each_group_gets_the_sentence_of_its_own_curve():
+    def group(top_k, ratio, here=True):
+        curve = {"windows": [1, 16], "seconds": [1, ratio], "ratio": [1.0, ratio], "here": here}
+        return {"model": "mini", "sampling": {"top_k": top_k, "top_p": 1.0}, "cost_curve": curve}
+
+    slow, fast = cell("scd", 16, group=0, latency_ratio=ratio(0.7)), cell("sjd", 16, group=1, latency_ratio=ratio(1.9))
+    doc = document(slow, fast, groups=[group(10, 5.0), group(50, 1.25, here=False)])
+    first, second = cost_sentences(doc)
+    assert first.startswith("sampling.top_k=10: On this machine a pass over 16 tokens costs 5.00 ")
+    assert first.endswith("fastest here is scd at window 16 (0.70x: plain AR is faster still).")
+    assert second.startswith("sampling.top_k=50: Where this was timed")
+    assert "1.25 single passes" in second
+    assert "fastest there is sjd at window 16 (1.90x)" in second
+    assert "this machine" not in second
+
+
+def test_a_curve_of_unknown_origin_is_not_of_this_machine():
+    text = cost_sentence(document(cost_curve={"windows": [1, 64], "seconds": [1, 2], "ratio": [1.0, 2.0]}))
+    assert "this machine" not in text
+    assert "fastest there is" in text

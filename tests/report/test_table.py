@@ -80,6 +80,33 @@ def test_lossy_methods_are_named_under_the_table():
     assert any("Not lossless" in note and "gsd" in note for note in notes)
 
 
+def test_each_group_names_its_own_prompts_and_scorer():
+    groups = [
+        {"prompts": {"name": "scenes", "count": 16}, "scorer": "scenes"},
+        {"prompts": {"name": "file", "count": 4}, "scorer": None},
+    ]
+    notes = table_of(document(cell(group=0), cell(group=1, images=4), groups=groups)).notes
+    assert "Prompt set scenes, 16 prompts, 16 images a cell, scored by scenes." in notes
+    assert "Prompt set file, 4 prompts, 4 images a cell." in notes
+
+
+def test_what_the_clocks_leave_out_is_said_under_the_table():
+    doc = document(cell("ar", 1, timed_together=16), cell(timed_together=16), cell(timed_together=9), warmup=3)
+    notes = " ".join(table_of(doc).notes)
+    assert "Warm-up: 3 images" in notes
+    assert "the 9 to 16 images a cell that one process timed" in notes
+    assert "Warm-up" not in " ".join(table_of(document()).notes)
+
+
+def test_few_prompts_make_the_level_nominal():
+    def nominal(**changes):
+        return any("nominal" in note for note in table_of(document(**changes)).notes)
+
+    assert nominal(prompts={"name": "scenes", "count": 9})
+    assert not nominal(prompts={"name": "scenes", "count": 10})
+    assert nominal(prompts=None, comparison={"sentence": "x", "prompts": 3})
+
+
 def test_terms_that_were_allowed_to_differ_are_printed_in_the_footer():
     assert any("guidance" in note for note in table_of(document(allowed=["sampling.guidance"])).notes)
 
