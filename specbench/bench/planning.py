@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Round:
-    """Prompts that are decoded together by every cell, one after the other. ``index`` fixes the rotation."""
+    """Prompts that are decoded together by every cell, one after the other. ``index`` fixes the order."""
 
     index: int
     sample: int

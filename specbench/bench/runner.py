@@ -1,4 +1,4 @@
-"""Run cells: in rounds, AR and methods in one process, order rotated, every image kept as it is made.
+"""Run cells: in rounds, AR and methods in one process, order shuffled, every image kept as it is made.
 
 Knows: the order of work, what is timed and what stays outside, and what happens when a cell fails.
 Refuses to know: configuration words, file layouts, statistics.
@@ -6,6 +6,7 @@ Refuses to know: configuration words, file layouts, statistics.
 
 from __future__ import annotations
 
+import random
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -57,6 +58,14 @@ def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEv
         return build_document(groups, store, outcome)
 
 
+def shuffled(jobs: Sequence[Job], index: int) -> list[Job]:
+    """The order of a round, from its index alone: any place and any neighbour as likely, so that drift favours none.
+
+    A mere rotation would put each cell behind the same other one in every round, with that one's caches and heat.
+    """
+    return random.Random(index).sample(jobs, len(jobs))
+
+
 @dataclass
 class _GroupRun:
     """One group at work. ``dead`` holds the cells that stopped."""
@@ -93,9 +102,7 @@ class _GroupRun:
                 self.tell(WarmedUp(job.label))
 
     def _round(self, each: Round, jobs: Sequence[Job]) -> None:
-        # Each cell stands first, second, … in turn, so that drift of the machine's speed favours none.
-        turn = each.index % len(jobs)
-        for job in [*jobs[turn:], *jobs[:turn]]:
+        for job in shuffled(jobs, each.index):
             if job.cell.id in self.dead:
                 self.outcome.total -= len(each.keys)
                 continue

@@ -13,6 +13,8 @@ import specbench
 from specbench import bench
 from specbench.bench import events, registry
 from specbench.bench.config import RunRequest
+from specbench.bench.planning import prepare
+from specbench.bench.runner import shuffled
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Generation, Prompt, Target
 from specbench.decoding.laws import Sampling
@@ -104,16 +106,23 @@ def test_a_second_run_decodes_nothing(ask: Ask, tmp_path: Path, spies: list[tupl
     assert second["cells"] == first["cells"]
 
 
-def test_rounds_rotate_and_warm_up_comes_first(ask: Ask, tmp_path: Path, spies: list[tuple[str, str]]) -> None:
-    bench.run(ask("method=spy", "window=2,4", limit=4), tmp_path)
-    assert spies[:3] == [("ar1", "0"), ("spy2", "0"), ("spy4", "0")]
-    orders = [[name for name, prompt in spies[3:] if prompt == str(round_)] for round_ in range(4)]
-    assert orders == [
-        ["ar1", "spy2", "spy4"],
-        ["spy2", "spy4", "ar1"],
-        ["spy4", "ar1", "spy2"],
-        ["ar1", "spy2", "spy4"],
-    ]
+def test_rounds_are_shuffled_and_warm_up_comes_first(ask: Ask, tmp_path: Path, spies: list[tuple[str, str]]) -> None:
+    bench.run(ask("method=spy", "window=2,4", limit=24), tmp_path)
+    names = ["ar1", "spy2", "spy4"]
+    assert spies[:3] == [(name, "0") for name in names]
+    orders = [[name for name, prompt in spies[3:] if prompt == str(round_)] for round_ in range(24)]
+    assert all(sorted(order) == names for order in orders)
+    for name in names:
+        assert {order.index(name) for order in orders} == {0, 1, 2}
+        before = {order[order.index(name) - 1] for order in orders if order.index(name) > 0}
+        assert before == set(names) - {name}
+
+
+def test_a_round_has_its_own_order_and_always_the_same(ask: Ask) -> None:
+    jobs = list(prepare(ask("method=sjd,scd", "window=2,4"))[0].jobs)
+    assert all(shuffled(jobs, index) == shuffled(jobs, index) for index in range(5))
+    first = [shuffled(jobs, index)[0].cell.id for index in range(400)]
+    assert all(50 <= first.count(job.cell.id) <= 110 for job in jobs)
 
 
 def test_a_larger_limit_extends_a_run(ask: Ask, tmp_path: Path, spies: list[tuple[str, str]]) -> None:
