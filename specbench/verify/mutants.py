@@ -1,7 +1,7 @@
 """Would the verifier notice? Every known defect is planted in the production code, and must be caught.
 
 Knows: the defects, the smallest experiment that shows each, and harmless twins that must *not* be caught.
-Refuses to know: how a defect works (``plants``, ``defective_noise``).
+Refuses to know: how a defect works (``plants``, ``address_plants``, ``defective_noise``).
 
 Caught means a wrong law, a token off AR's path, contradicting counters, or one of the verifier's own checks
 (:class:`specbench.verify.checks.CheckFailed`). Any other crash is an error of the mutant and does not count.
@@ -16,6 +16,7 @@ from typing import Any
 
 from specbench.decoding.laws import Sampling
 from specbench.decoding.noise import AddressedNoise
+from specbench.verify import address_plants as addresses
 from specbench.verify import defective_noise as noises
 from specbench.verify import plants
 from specbench.verify.checks import CheckFailed
@@ -31,6 +32,8 @@ def _method(redraft: str = "independent", accept: str = "strict", fill: str = "u
 
 SJD, SCD, GS = _method(), _method("maximal"), _method("gumbel")
 JACOBI, REPLAY = _method(accept="fresh"), _method("gumbel", "replay")
+FRESH_SCD = _method("maximal", "fresh")
+"""Redrafts couple, but a draft is never committed: its law may be wrong without harm."""
 TOP_TWO = replace(BASE, sampling=Sampling(top_k=2))
 PAIR = Case(vocab=2, size=4, window=3, images=2)
 
@@ -110,15 +113,24 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
     ),
     "copied draft tested as uniform": (
         E(_method(fill="left"), plants.copied_drafts_uniform_law),
-        E(_method(fill="left")),
+        None,
     ),
-    "one fill token copied over the window": (E(SJD, plants.one_fill_token_for_all), E(_method(fill="above"))),
+    "one fill token copied over the window": (
+        E(SJD, plants.one_fill_token_for_all),
+        E(SJD, plants.one_fill_token_for_all_recorded_as_copied),
+    ),
     "residual without clamp": (E(SJD, plants.residual_without_clamp), E(SJD, plants.residual_of_nothing_is_uniform)),
     "residual |p - q|": (E(SJD, plants.residual_absolute), None),
     "residual is p": (E(SJD, plants.residual_is_p), None),
-    "redraft conditioned on acceptance": (E(SCD, plants.redraft_residual_is_p), E(SJD, plants.redraft_residual_is_p)),
-    "accept all": (E(SJD, plants.accept_all), E(JACOBI, plants.accept_all)),
-    "the draft is committed instead of the draw": (E(JACOBI, plants.mismatch_commits_the_draft), E(JACOBI)),
+    "redraft conditioned on acceptance": (
+        E(SCD, plants.redraft_residual_is_p),
+        E(FRESH_SCD, plants.redraft_residual_is_p, case=Case(vocab=2)),
+    ),
+    "accept all": (E(SJD, plants.accept_all), E(FRESH_SCD, plants.accept_all)),
+    "the draft is committed instead of the draw": (
+        E(JACOBI, plants.mismatch_commits_the_draft),
+        E(JACOBI, plants.no_redraft_behind_a_mismatch),
+    ),
     "drafts filtered, law raw": (
         E(SJD, plants.filtered_drafts_raw_law, case=TOP_TWO),
         E(SJD, plants.raw_drafts_raw_law, case=TOP_TWO),
@@ -152,31 +164,35 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
         E(SJD, plants.minimum_over_pairs("refused"), case=PAIR),
         E(SJD, plants.minimum_over_pairs("everything"), case=PAIR),
     ),
+    "minimum over the batch with kept drafts and their old law": (
+        E(SJD, plants.minimum_over_pairs("refused", old_law=True), case=PAIR),
+        E(SJD, plants.minimum_over_pairs("nothing"), case=PAIR),
+    ),
     "cache not rolled back": (E(SJD, plants.cache_not_rolled_back), E(SJD, plants.rolled_back_by_overwriting)),
     "correction never fed": (E(SJD, plants.correction_never_fed), None),
     "cache written where row 0 is": (E(SJD, plants.cache_written_where_row_zero_is), None),
     "bonus of replay from fresh noise": (
         E(REPLAY, noise=noises.BonusFromFreshNoise),
-        E(_method("independent", "replay"), case=Case(vocab=2)),
+        E(GS, noise=noises.BonusFromFreshNoise),
     ),
     "finished images count passes": (E(SJD, plants.finished_images_count_passes), None),
     "draft key without the pass": (
-        N(plants.without("pass", role="draft")),
-        N(plants.gumbel_rows(lambda noise, position: position + 5000)),
+        N(addresses.without("pass", role="draft")),
+        N(addresses.gumbel_rows(lambda noise, position: position + 5000)),
     ),
-    "accept key without the pass": (N(plants.without("pass", role="accept")), None),
-    "residual key without the pass": (N(plants.without("pass", role="residual")), None),
-    "fill key without the pass": (N(plants.without("pass", role="fill")), None),
-    "child key without the pass": (N(plants.without("pass", role="child")), None),
-    "accept key without the index": (N(plants.without("index", role="accept")), None),
-    "child key without the index": (N(plants.without("index", role="child")), None),
-    "key without the position": (N(plants.without("position")), None),
-    "key without the image": (N(plants.without("image")), None),
-    "key without the role": (N(plants.without("role")), None),
-    "key without the index": (N(plants.without("index")), None),
-    "target key without the position": (N(plants.gumbel_rows(lambda noise, position: position * 0)), None),
-    "target key with the pass": (N(plants.gumbel_rows(lambda noise, position: position + 100 * noise._pass)), None),
-    "target key without the image": (N(plants.gumbel_rows_without_image), None),
+    "accept key without the pass": (N(addresses.without("pass", role="accept")), None),
+    "residual key without the pass": (N(addresses.without("pass", role="residual")), None),
+    "fill key without the pass": (N(addresses.without("pass", role="fill")), None),
+    "child key without the pass": (N(addresses.without("pass", role="child")), None),
+    "accept key without the index": (N(addresses.without("index", role="accept")), None),
+    "child key without the index": (N(addresses.without("index", role="child")), None),
+    "key without the position": (N(addresses.without("position")), None),
+    "key without the image": (N(addresses.without("image")), None),
+    "key without the role": (N(addresses.without("role")), None),
+    "key without the index": (N(addresses.without("index")), None),
+    "target key without the position": (N(addresses.gumbel_rows(lambda noise, position: position * 0)), None),
+    "target key with the pass": (N(addresses.gumbel_rows(lambda noise, position: position + 100 * noise._pass)), None),
+    "target key without the image": (N(addresses.gumbel_rows_without_image), None),
 }
 """Name → the defect, and its harmless twin where one exists."""
 

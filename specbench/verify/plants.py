@@ -21,7 +21,6 @@ from specbench.decoding.board import Board, Window
 from specbench.decoding.fill import Uniform
 from specbench.decoding.interfaces import Key
 from specbench.decoding.laws import law_of, residual
-from specbench.decoding.noise import AddressedNoise
 from specbench.decoding.redraft import Independent, Maximal
 from specbench.decoding.trace import Trace
 from specbench.verify.tabular import TabularCanvas
@@ -128,13 +127,17 @@ def _raw(seen: dict[str, Any]) -> Tensor:
     return seen["raw"]
 
 
+def _clamped(seen: dict[str, Any]) -> Tensor:
+    return seen["p"].clamp(min=1e-300)  # a draft that the filter excludes is refused, where 0 / 0 would give it away
+
+
 def _half(seen: dict[str, Any]) -> Tensor:
     rounded = seen["p"].to(torch.bfloat16).to(seen["p"].dtype)
     return rounded / rounded.sum(-1, keepdim=True)
 
 
 filtered_drafts_raw_law = _draws_and_records(None, _raw)
-raw_drafts_filtered_law = _draws_and_records(_raw, None)
+raw_drafts_filtered_law = _draws_and_records(_raw, _clamped)
 raw_drafts_raw_law = _draws_and_records(_raw, _raw)
 half_precision_drafts = _draws_and_records(_half, None)
 half_precision_drafts_and_law = _draws_and_records(_half, _half)
@@ -155,14 +158,27 @@ def softened_point_masses(patch: Patch) -> None:
 
 def one_fill_token_for_all(patch: Patch) -> None:
     """One uniform draw fills every new slot, each with the uniform law."""
+    _fill_all_with_one_token(patch, lambda tokens, fresh, law: law)
 
+
+def one_fill_token_for_all_recorded_as_copied(patch: Patch) -> None:
+    """Twin: behind the first slot the token is known already, and a point mass says so."""
+
+    def points(tokens: Tensor, fresh: Tensor, law: Tensor) -> Tensor:
+        return torch.cat([law[:, :1], fill._points(tokens, fresh, law)[:, 1:]], 1)
+
+    _fill_all_with_one_token(patch, points)
+
+
+def _fill_all_with_one_token(patch: Patch, recorded: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     def call(
         self: Uniform, noise: Any, board: Board, position: Tensor, fresh: Tensor, known: Tensor, in_pass: int
     ) -> None:
         law = fill._uniform(board, position)
         token = noise.draw(law[:, :1], Key("fill", position[:, :1]), fresh[:, :1])
-        board.put_tokens(position, token.expand_as(position), fresh, in_pass)
-        board.put_laws(position, law, fresh)
+        tokens = token.expand_as(position)
+        board.put_tokens(position, tokens, fresh, in_pass)
+        board.put_laws(position, recorded(tokens, fresh, law), fresh)
 
     patch(Uniform, "__call__", call)
 
@@ -207,21 +223,31 @@ def accept_all(patch: Patch) -> None:
 
 def mismatch_commits_the_draft(patch: Patch) -> None:
     """Where the draft differs from the draw, the draft is committed."""
+    _old_drafts_stay(patch, lambda slot, accepted: slot == accepted)
+
+
+def no_redraft_behind_a_mismatch(patch: Patch) -> None:
+    """Twin: drafts behind the mismatch stay as they are, and the draw alone is committed."""
+    _old_drafts_stay(patch, lambda slot, accepted: slot > accepted)
+
+
+def _old_drafts_stay(patch: Patch, where: Callable[[Tensor, Tensor], Tensor]) -> None:
     judge = Equality.__call__
 
     def call(self: Equality, noise: Any, p: Tensor, law: Tensor, window: Window, redraft: Any) -> Verdict:
         verdict = judge(self, noise, p, law, window, redraft)
-        here = (window.slot == verdict.accepted[:, None]) & window.drafted
-        return Verdict(verdict.accepted, torch.where(here, window.token, verdict.tokens))
+        stays = where(window.slot, verdict.accepted[:, None]) & window.drafted
+        return Verdict(verdict.accepted, torch.where(stays, window.token, verdict.tokens))
 
     patch(Equality, "__call__", call)
 
 
-def minimum_over_pairs(redrawn: str) -> Plant:
+def minimum_over_pairs(redrawn: str, old_law: bool = False) -> Plant:
     """A plant: both images of a pair commit the smaller run, and some of what a row puts back is redrawn from p.
 
     ``redrawn``: ``refused`` keeps the accepted drafts for the next pass (biased: they are those that p liked);
     ``nothing`` keeps them together with the correction, which has law p again; ``everything`` keeps none.
+    ``old_law``: what is kept is tested again with the law that it was first drawn from, rather than with p.
     """
 
     def plant(patch: Patch) -> None:
@@ -239,9 +265,13 @@ def minimum_over_pairs(redrawn: str) -> Plant:
             if redrawn in which:
                 again = noise.draw(p, Key("child", window.position), which[redrawn])
                 tokens = torch.where(which[redrawn], again, tokens)
+            if old_law:
+                window.board.unrecorded = behind & (window.slot < own[:, None])  # type: ignore[attr-defined]
             return Verdict(least, tokens)
 
         patch(Strict, "__call__", call)
+        if old_law:
+            _skip_unrecorded(patch)
 
     return plant
 
@@ -311,66 +341,3 @@ def cache_written_where_row_zero_is(patch: Patch) -> None:
 def finished_images_count_passes(patch: Patch) -> None:
     """``nfe`` is the batch's number of passes for every image."""
     patch(Trace, "nfe", property(lambda self: torch.full(self.window.shape[1:], self.batch_passes)))
-
-
-# --- addresses of the real noise ---------------------------------------------------------------------------------
-
-
-def without(part: str, role: str | None = None) -> Plant:
-    """A plant: fresh numbers of the real noise (only those of ``role``, if given) forget one ``part`` of their address.
-
-    A number that forgets its role is taken for a draft's, and a draft's for a coin's.
-    """
-
-    def plant(patch: Patch) -> None:
-        uniform = AddressedNoise.uniform
-
-        def call(self: AddressedNoise, key: Key) -> Tensor:
-            if role not in (None, key.role):
-                return uniform(self, key)
-            bare = {
-                "position": key._replace(position=key.position * 0),
-                "role": key._replace(role="accept" if role == "draft" else "draft"),
-                "index": key._replace(index=0),
-            }.get(part, key)
-            hidden = {"pass": "_pass", "image": "_image"}.get(part)
-            if hidden is None:
-                return uniform(self, bare)
-            kept = getattr(self, hidden)
-            setattr(self, hidden, kept * 0)
-            try:
-                return uniform(self, bare)
-            finally:
-                setattr(self, hidden, kept)
-
-        patch(AddressedNoise, "uniform", call)
-
-    return plant
-
-
-def gumbel_rows(change: Callable[[AddressedNoise, Tensor], Tensor]) -> Plant:
-    """A plant: the Gumbel rows of the real noise are read at ``change(noise, position)``."""
-
-    def plant(patch: Patch) -> None:
-        coupled = AddressedNoise.coupled
-
-        def call(self: AddressedNoise, law: Tensor, position: Tensor, need: Tensor) -> Tensor:
-            return coupled(self, law, change(self, position), need)
-
-        patch(AddressedNoise, "coupled", call)
-
-    return plant
-
-
-def gumbel_rows_without_image(patch: Patch) -> None:
-    """All images read the same Gumbel rows."""
-    coupled = AddressedNoise.coupled
-
-    def call(self: AddressedNoise, law: Tensor, position: Tensor, need: Tensor) -> Tensor:
-        kept, self._image = self._image, self._image * 0
-        try:
-            return coupled(self, law, position, need)
-        finally:
-            self._image = kept
-
-    patch(AddressedNoise, "coupled", call)

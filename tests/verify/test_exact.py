@@ -7,7 +7,17 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.verify import KINDS, verify
-from specbench.verify.exact import BASE, FILL_CASE, LAW_TOLERANCE, TWICE_REDRAFTED, Case, cases_for, exact, measure
+from specbench.verify.exact import (
+    BASE,
+    FILL_CASE,
+    LAW_TOLERANCE,
+    TWICE_REDRAFTED,
+    Case,
+    cases_for,
+    describe,
+    exact,
+    measure,
+)
 from specbench.verify.mutants import planted
 from specbench.verify.plants import residual_is_p
 from tests.verify.methods import SETTINGS, method
@@ -24,14 +34,26 @@ def test_the_law_is_that_of_ar(name):
     assert result["kind"] == "exact" and result["p_value"] is None
 
 
-@pytest.mark.parametrize("name", ["sjd", "scd", "scd_gs", "replay"])
+MIXED = [("independent", "replay"), ("maximal", "replay"), ("maximal", "fresh"), ("gumbel", "fresh")]
+"""Redraft and acceptance that no named method combines, and that are lossless all the same."""
+
+
+@pytest.mark.parametrize("name", ["jacobi", "sjd", "scd", "scd_gs", "replay"])
 @pytest.mark.parametrize("fill", FILLS)
 def test_every_fill_is_exact(name, fill):
-    for case in (Case(vocab=2, size=6, window=4), FILL_CASE if name != "replay" else BASE):
+    for case in (Case(vocab=2, size=6, window=4), FILL_CASE if name not in ("jacobi", "replay") else BASE):
         measured = measure(method(name, fill=fill), case)
         assert measured.total_variation <= LAW_TOLERANCE
         if name == "replay":
             assert measured.off_path == 0
+
+
+@pytest.mark.parametrize("case", [Case(vocab=2, window=4), Case(size=3)], ids=describe)
+@pytest.mark.parametrize(("redraft", "accept"), MIXED)
+def test_any_redraft_is_exact_under_any_equality_rule(redraft, accept, case):
+    measured = measure(method("jacobi", redraft=redraft, accept=accept), case)
+    assert measured.total_variation <= LAW_TOLERANCE
+    assert accept == "fresh" or measured.off_path == 0
 
 
 def test_couplings_are_judged_where_a_slot_is_redrafted_twice():

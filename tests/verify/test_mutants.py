@@ -1,12 +1,16 @@
 """One survivor fails the suite; so does a harmless twin that is caught, and a mutant that merely crashes."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
 
 import pytest
 
+from specbench.verify import address_plants as addresses
 from specbench.verify import mutants as room
 from specbench.verify import plants
 from specbench.verify.defective_noise import CoinsWithoutPass
+from specbench.verify.enumerate import EnumeratingNoise
 from specbench.verify.exact import BASE, TWICE_REDRAFTED
 from specbench.verify.mutants import MUTANTS, SCD, SJD, Experiment, mutants, planted
 
@@ -61,9 +65,60 @@ def test_what_was_replaced_is_put_back_even_after_an_error():
     assert plants.accept.residual is before
 
 
+@pytest.mark.parametrize("name", [name for name, (_, twin) in MUTANTS.items() if twin is not None])
+def test_a_harmless_twin_is_planted_and_runs(monkeypatch, name):
+    """A twin that changes nothing passes whatever the verifier does."""
+    twin, calls = MUTANTS[name][1], []
+
+    def counted(function):
+        def call(*arguments, **named):
+            calls.append(function)
+            return function(*arguments, **named)
+
+        return call
+
+    plant = twin.plant
+    if plant is not None:
+        twin = replace(twin, plant=lambda patch: plant(lambda owner, at, new: patch(owner, at, counted(new))))
+    for kind in getattr(twin, "noise", EnumeratingNoise).__mro__:
+        if kind is EnumeratingNoise:
+            break
+        for at, function in list(vars(kind).items()):
+            if callable(function) and at != "__init__":
+                monkeypatch.setattr(kind, at, counted(function))
+    assert twin.run()[0] is False
+    assert calls
+
+
+def test_a_filter_forgotten_in_one_of_two_places_shows_in_the_law():
+    """And not only as 0 / 0, which an implementation that clamps would never meet."""
+    (result,) = mutants(("drafts raw, law filtered",))
+    assert result.total_variation > 1e-3
+
+
+def meaning(thing):
+    """What a function does, where ``str`` would tell one closure's address from another's."""
+    if not isinstance(thing, FunctionType):
+        return repr(thing)
+    held = tuple(meaning(cell.cell_contents) for cell in thing.__closure__ or ())
+    code = thing.__code__
+    return code.co_code, repr(code.co_names), tuple(map(meaning, code.co_consts)), held
+
+
 def test_every_mutant_says_something_new():
-    plants_used = [
-        (str(defect.plant), str(getattr(defect, "noise", "")), str(getattr(defect, "settings", "")))
-        for defect, _ in MUTANTS.values()
-    ]
-    assert len(set(plants_used)) == len(MUTANTS) >= 35
+    said = {}
+    for name, (defect, _) in MUTANTS.items():
+        where = (repr(getattr(defect, "noise", "")), repr(getattr(defect, "settings", "")))
+        said.setdefault((meaning(defect.plant), *where), []).append(name)
+    assert not [names for names in said.values() if len(names) > 1]
+
+
+def test_the_same_plant_made_twice_is_seen_as_one():
+    assert meaning(addresses.without("pass")) == meaning(addresses.without("pass"))
+    assert meaning(addresses.without("pass")) != meaning(addresses.without("pass", role="draft"))
+    assert meaning(addresses.gumbel_rows(lambda _, at: at * 0)) != meaning(addresses.gumbel_rows(lambda _, at: at * 1))
+
+
+def test_the_documented_number_of_defects_is_theirs():
+    page = Path(__file__).parents[2] / "docs" / "verification.md"
+    assert f"plants {len(MUTANTS)} defects" in page.read_text()

@@ -3,10 +3,10 @@
 import pytest
 
 from specbench.decoding.noise import AddressedNoise
+from specbench.verify.address_plants import without
 from specbench.verify.checks import NoiseError
 from specbench.verify.mutants import planted
 from specbench.verify.noise_checks import ROLES, check_collisions, check_noise
-from specbench.verify.plants import without
 
 
 def test_production_noise_keeps_its_promises():
