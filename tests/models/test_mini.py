@@ -86,7 +86,8 @@ def test_captions_become_one_id_per_word_and_unread_words_are_reported() -> None
     ids = text.encode(["A red ring!", ""])
     assert ids.shape == (2, text.PREFIX)
     assert (ids[1] == torch.tensor([text.PAD] * (text.PREFIX - 1) + [text.BEGIN])).all()
-    assert len({int(i) for i in ids[0][:3]}) == 3
+    assert len({int(i) for i in ids[0][3:6]}) == 3
+    assert torch.equal(ids[0], text.encode(["a picture of a red ring"])[0])
     assert text.warnings("a red ring") == []
     assert "dragon" in text.warnings("a red dragon")[0]
     assert "'2'" in text.warnings("2 rings")[0]

@@ -29,9 +29,18 @@ _IDS = {word: 3 + i for i, word in enumerate(WORDS)}
 VOCABULARY = 3 + len(WORDS)
 
 
+TEMPLATE = ("a", "picture", "of")
+"""How every training caption began. A caption that begins otherwise is read as if it began so."""
+
+
 def words(text: str) -> list[str]:
-    """Lower-case words of a caption, punctuation dropped."""
-    return re.findall(r"\w+", text.lower())
+    """Lower-case words of a caption behind :data:`TEMPLATE`, punctuation dropped; nothing for an empty caption.
+
+    >>> words("a red ring")
+    ['a', 'picture', 'of', 'a', 'red', 'ring']
+    """
+    found = re.findall(r"\w+", text.lower())
+    return found if not found or tuple(found[:3]) == TEMPLATE else [*TEMPLATE, *found]
 
 
 def warnings(text: str) -> list[str]:
