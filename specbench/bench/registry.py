@@ -188,7 +188,7 @@ def _guarded(origin: _Origin, load: Callable[[], object]) -> None:
         load()
     except SpecbenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"plugin {origin.label} failed while loading: {type(error).__name__}: {error}") from error
     finally:
         _origin = _NOTEBOOK

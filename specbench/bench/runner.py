@@ -127,7 +127,7 @@ class _GroupRun:
             return generation, time.perf_counter() - start
         except (MemoryError, torch.OutOfMemoryError) as error:
             self._fail(job, "oom", f"out of memory: {error}".strip(": "))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as a success
             self._fail(job, "failed", f"{type(error).__name__}: {error}")
         return None
 

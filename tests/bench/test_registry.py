@@ -125,3 +125,10 @@ def test_the_notebook_door_answers_typos(call: Callable[[], object], answer: str
 
 def test_completion_offers_every_fill_that_exists() -> None:
     assert set(bench.values("method.fill")) == set(FILLS)
+
+
+def test_a_plugin_that_exits_is_an_error_and_not_a_success(tmp_path):
+    plugin = tmp_path / "leaves.py"
+    plugin.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(UsageError, match="leaves"):
+        registry.load_plugins([plugin])
