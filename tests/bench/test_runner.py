@@ -39,7 +39,8 @@ class Spy:
     def decode(self, target: Target, prompts: Sequence[Prompt], seed: int = 0, sample: int = 0) -> Generation:
         CALLS.append((f"{self.name}{self.window}", " ".join(p.text.split()[-1] for p in prompts)))
         if self.fail_at != "" and any(p.text.endswith(str(self.fail_at)) for p in prompts):
-            raise {"RuntimeError": RuntimeError, "MemoryError": MemoryError}[self.error]("told to\nand more")
+            known = {"RuntimeError": RuntimeError, "MemoryError": MemoryError, "SystemExit": SystemExit}
+            raise known[self.error]("told to\nand more")
         parts = {"decoder": "jacobi", "redraft": "maximal"}
         return build_decoder(parts, self.window, self.sampling).decode(target, prompts, seed=seed, sample=sample)
 
@@ -231,13 +232,15 @@ def test_samples_of_a_prompt_are_different_images(ask: Ask, tmp_path: Path) -> N
     assert len({image["file"] for image in images}) == 12
 
 
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
 def test_a_failing_cell_is_recorded_and_the_others_go_on(
-    ask: Ask, tmp_path: Path, spies: list[tuple[str, str]]
+    ask: Ask, tmp_path: Path, spies: list[tuple[str, str]], error: str
 ) -> None:
     told: list[events.Event] = []
-    document = bench.run(ask("method=spy,scd", "method.fail_at=1", window=2), tmp_path, told.append)
+    words = ("method=spy,scd", "method.fail_at=1", f"method.error={error}")
+    document = bench.run(ask(*words, window=2), tmp_path, told.append)
     found = cells(document)
-    assert (found["spy", 2]["state"], found["spy", 2]["error"]) == ("failed", "RuntimeError: told to")
+    assert (found["spy", 2]["state"], found["spy", 2]["error"]) == ("failed", f"{error}: told to")
     assert found["spy", 2]["images"] == 1
     assert found["spy", 2]["nfe_ratio"]["low"] is None
     assert found["scd", 2]["state"] == found["ar", 1]["state"] == "done"
