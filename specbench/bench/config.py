@@ -15,6 +15,7 @@ from typing import Any
 
 from specbench.bench import overrides as words
 from specbench.bench import paths, registry
+from specbench.decoding import options
 from specbench.errors import UsageError, unknown
 
 DTYPES = ("float32", "float64", "bfloat16")
@@ -151,8 +152,8 @@ def _hydra() -> Iterator[Any]:
 
 
 def _location(key: str) -> str:
-    """``method.fill`` is short for the part inside the method's settings."""
-    return key.replace("method.", "method.settings.", 1) if key.startswith("method.") else key
+    """``method.fill`` is short for the part inside the method's settings, which may not have named it so far."""
+    return key.replace("method.", "++method.settings.", 1) if key.startswith("method.") else key
 
 
 def _applies(key: str, point: words.Combination) -> bool:
@@ -175,7 +176,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         model=node["model"]["name"],
         protocol=node["model"]["protocol"],
         method=method["name"],
-        lossless=method["lossless"],
+        lossless=method["lossless"] and options.lossless(method["settings"]),
         window=None if method["window"] is None else _whole("window", window, 1),
         seed=_whole("seed", node["seed"], 0),
         device=str(node["device"]),

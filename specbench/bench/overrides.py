@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from specbench.bench import paths, registry
+from specbench.decoding import options
 from specbench.errors import UsageError, unknown
 
 GROUPS = ("model", "method", "prompts", "scores")
@@ -47,9 +48,15 @@ def choices(group: str) -> list[str]:
 
 
 def method_keys(names: Iterable[str]) -> set[str]:
-    """``method.fill`` and the like: the settings that at least one of these methods has."""
+    """``method.fill`` and the like: the settings that at least one of these methods can have."""
     known = registry.methods()
-    return {f"method.{key}" for name in names for key in known[name].settings if key != "decoder"}
+    return {f"method.{key}" for name in names for key in _settings(known[name]) if key != "decoder"}
+
+
+def _settings(method: registry.Method) -> Iterable[str]:
+    """A Jacobi method takes every part and option of its kind, so that a composition needs no file of its own."""
+    composed = method.factory is None and method.settings.get("decoder") == "jacobi"
+    return {*method.settings, *options.names()} if composed else method.settings
 
 
 def parse(words: Sequence[str]) -> list[Override]:

@@ -25,7 +25,8 @@ class Board:
     """Tokens and laws of B images of N tokens, seen through a window of W.
 
     ``committed`` [B] int64 · ``tokens``, ``changes``, ``since`` [B, N + W] int64 (positions from N on are scrap) ·
-    ``laws`` [B, depth + 1, V] (row ``depth`` is scrap).
+    ``laws`` [B, depth + 1, V] (row ``depth`` is scrap) · ``past`` the laws of the passes before this one, latest first,
+    each with the position [B] of its first row: references, no copies.
     """
 
     def __init__(self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device) -> None:
@@ -37,6 +38,7 @@ class Board:
         self.changes = torch.zeros_like(self.tokens)
         self.since = torch.zeros_like(self.tokens)
         self.laws = torch.zeros(images, self.depth + 1, vocab, dtype=torch.float64, device=device)
+        self.past: list[tuple[Tensor, Tensor]] = []
 
     def positions(self, start: Tensor, count: int) -> Tensor:
         """``count`` positions from ``start`` [B]: [B, count] int64."""
@@ -53,6 +55,11 @@ class Board:
     def put_laws(self, position: Tensor, laws: Tensor, where: Tensor) -> None:
         """Record ``laws`` [B, L, V] at ``position`` [B, L] where the mask says so."""
         self.laws[self.rows, torch.where(where, position % self.depth, self.depth)] = laws
+
+    def remember(self, laws: Tensor, passes: int) -> None:
+        """Keep the ``laws`` [B, w, V] of this pass, and of no more than ``passes`` in all. Call before committing."""
+        if passes:
+            self.past = [(self.committed, laws), *self.past[: passes - 1]]
 
     def put_tokens(self, position: Tensor, tokens: Tensor, where: Tensor, in_pass: int) -> None:
         """Give ``position`` [B, L] its ``tokens`` [B, L] where the mask says so, and keep count of changes."""

@@ -16,26 +16,30 @@ The methods side by side; what differs is what they differ in:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from specbench.decoding import options
 from specbench.decoding.accept import ACCEPTS
 from specbench.decoding.fill import FILLS
 from specbench.decoding.interfaces import Decoder
 from specbench.decoding.laws import Sampling
 from specbench.decoding.loop import AR, Jacobi
+from specbench.decoding.predict import PREDICTIONS
 from specbench.decoding.redraft import REDRAFTS
 from specbench.errors import UsageError, unknown
 
-_SETTINGS = {"ar": {"decoder"}, "jacobi": {"decoder", "redraft", "accept", "fill"}}
+_SETTINGS = {"ar": ("decoder",), "jacobi": options.names()}
 _Part = TypeVar("_Part")
 
 
 def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampling: Sampling | None = None) -> Decoder:
     """Build the decoder that ``settings`` describe, e.g. ``{"decoder": "jacobi", "redraft": "maximal"}``.
 
-    ``accept`` defaults to ``strict``, ``redraft`` to ``independent``, ``fill`` to ``uniform``. ``window`` is required
-    by every decoder that has one and ignored by ``ar``, whose window is 1. Raises ``UsageError`` for names that do not
-    exist and for a window below 1; a window beyond the image is refused when ``decode`` meets its target.
+    What is left out has the default of :mod:`specbench.decoding.options` or of the part. ``window`` is required by
+    every decoder that has one and ignored by ``ar``, whose window is 1. Raises ``UsageError`` for names that do not
+    exist, options that no chosen part reads, and a window below 1; a window beyond the image is refused when
+    ``decode`` meets its target.
     """
     kind = str(settings.get("decoder", "jacobi"))
     if kind not in _SETTINGS:
@@ -50,16 +54,34 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
         raise UsageError("this method needs a window of at least 1, and none is set")
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
         raise UsageError(f"window must be a whole number of at least 1, not {window}")
+    for name in settings:
+        _belongs(name, settings)
     return Jacobi(
-        accept=_part("accept", ACCEPTS, settings.get("accept", "strict")),
-        redraft=_part("redraft", REDRAFTS, settings.get("redraft", "independent")),
-        fill=_part("fill", FILLS, settings.get("fill", "uniform")),
+        accept=_part("accept", ACCEPTS, settings),
+        redraft=_part("redraft", REDRAFTS, settings),
+        fill=_part("fill", FILLS, settings),
+        predict=_part("predict", PREDICTIONS, settings),
         window=window,
         sampling=sampling,
     )
 
 
-def _part(kind: str, choices: Mapping[str, _Part], name: Any) -> _Part:
+def _belongs(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse an option that no chosen part reads: it would be set and change nothing."""
+    if (
+        name == "decoder"
+        or name in options.DEFAULTS
+        or any(name in taken for taken in options.taken_by(settings).values())
+    ):
+        return
+    readers = [f"{axis}={choice}" for (axis, choice), taken in options.OPTIONS.items() if name in taken]
+    raise UsageError(f"the setting {name} belongs to {' or '.join(readers)}, which this method does not have")
+
+
+def _part(axis: str, choices: Mapping[str, _Part], settings: Mapping[str, Any]) -> _Part:
+    """The part that ``settings`` choose on an axis, with the options that it reads."""
+    name = settings.get(axis, options.DEFAULTS[axis])
     if name not in choices:
-        raise unknown(kind, str(name), choices)
-    return choices[name]
+        raise unknown(axis, str(name), choices)
+    given = {key: settings[key] for key in options.taken_by(settings)[axis] if key in settings}
+    return replace(choices[name], **given) if given else choices[name]  # type: ignore[type-var]

@@ -18,19 +18,20 @@ the device once per pass, to learn how far the slowest image still has to go and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from specbench.decoding.accept import Accept
-from specbench.decoding.board import Board, look
+from specbench.decoding.board import Board, Window, look
 from specbench.decoding.clock import Clock
 from specbench.decoding.fill import Fill
 from specbench.decoding.interfaces import START, Generation, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.noise import AddressedNoise, as_prompts
+from specbench.decoding.predict import Plain, Predict
 from specbench.decoding.redraft import Redraft
 from specbench.decoding.trace import Trace, stack
 from specbench.errors import UsageError
@@ -73,20 +74,40 @@ class AR:
         return Generation(torch.cat(tokens[1:], 1), _one_by_one(images, size, clock.seconds()))
 
 
+@dataclass
+class Pass:
+    """One pass as an onlooker sees it, before the board is written to.
+
+    ``window`` (its tokens and recorded laws are those *before* the pass) · ``p`` [B, w, V] the laws that decided ·
+    ``law`` [B, w, V] the laws that drafts were drawn from · ``accepted`` [B] · ``tokens`` [B, w] the new ones.
+    """
+
+    window: Window
+    p: Tensor
+    law: Tensor
+    accepted: Tensor
+    tokens: Tensor
+
+
 @dataclass(frozen=True)
 class Jacobi:
-    """Speculation on the image's own earlier passes: SJD, its couplings, replay, by choice of three parts."""
+    """Speculation on the image's own earlier passes: SJD, its couplings, replay, by choice of four parts.
+
+    ``watch``, if any, sees every pass as it is judged (:class:`Pass`); it must change nothing.
+    """
 
     accept: Accept
     redraft: Redraft
     fill: Fill
     window: int
     sampling: Sampling = field(default_factory=Sampling)
+    predict: Predict = field(default_factory=Plain)
+    watch: Callable[[Pass], None] | None = None
 
     @property
     def lossless(self) -> bool:
-        """Whether the law of AR is preserved: acceptance alone can break it."""
-        return self.accept.lossless
+        """Whether the law of AR is preserved: acceptance can break it, and drafts tested with a law not their own."""
+        return self.accept.lossless and self.predict.lossless
 
     @torch.inference_mode()
     def decode(
@@ -122,10 +143,14 @@ class Jacobi:
 
             p = law_of(logits, self.sampling)
             board.laws = board.laws.to(p.dtype)  # the first pass tells in which precision the target computes
-            accepted, tokens = self.accept(noise, p, p, window, self.redraft)
+            law = self.predict(p, board)
+            accepted, tokens = self.accept(noise, p, law, window, self.redraft)
             settled = torch.minimum(accepted + 1, window.live.sum(1))
+            if self.watch is not None:
+                self.watch(Pass(window, p, law, accepted, tokens))
             board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
-            board.put_laws(window.position, p, window.live)
+            board.put_laws(window.position, self.predict.recorded(p, law), window.live)
+            board.remember(p, self.predict.history)
             canvas.keep(settled)
             known = board.committed + window.position.shape[1]
             board.committed = board.committed + settled
