@@ -127,6 +127,29 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class SpatialHeads(Protocol):
+    """Trained heads that guess hidden states at other places of the grid (SSD, 2606.20543, section 3).
+
+    ``h`` [R, B, L, d] is the pre-norm hidden state *from which* a token was sampled, which is the target's output one
+    slot before it; ``e`` [B, L, d] that token's input embedding (``target.embed``). The results are predicted pre-norm
+    hidden states, which the target's own norm and head turn into logits.
+    """
+
+    horizontal_offsets: int
+    """k_h: the furthest column to the right."""
+    vertical_offsets: int
+    """k_v: the furthest row below."""
+
+    def horizontal(self, h: Tensor, e: Tensor) -> Tensor:
+        """[R, B, L, k_h, d]: the hidden states of the tokens 1…k_h columns further in the same row."""
+        ...
+
+    def vertical(self, h: Tensor, e: Tensor) -> Tensor:
+        """[R, B, L, k_v, d]: the hidden states of the tokens 1…k_v rows below in the same column."""
+        ...
+
+
 class Key(NamedTuple):
     """Where a random number is used: its role and the absolute positions it belongs to.
 
