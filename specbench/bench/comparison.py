@@ -139,7 +139,7 @@ def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]
         "nfe_ratio": metrics.interval(passes),
         "latency_ratio": None if clocks is None else metrics.interval(clocks),
         "timed_together": len(pairs),
-        "accuracy_difference": _accuracy_difference(a, b, common),
+        "accuracy_difference": accuracy_difference(a, b, common),
         "identical_images": same,
         "differing": {field: list(pair) for field, pair in differing_terms(a.cell, b.cell).items()},
         "sentence": _sentence(a, b, len(common), passes, clocks, len(pairs)),
@@ -164,7 +164,8 @@ def _span(value: stats.Interval) -> str:
     return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
 
 
-def _accuracy_difference(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any] | None:
+def accuracy_difference(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any] | None:
+    """Accuracy of ``a`` minus that of ``b`` with its interval, over the common images that one scorer judged in both."""
     scorer = _scorer(a)
     if scorer is None:
         return None

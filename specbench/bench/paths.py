@@ -1,6 +1,7 @@
 """Where the shipped configuration and the tracked results lie.
 
-Knows: an editable checkout keeps ``conf/`` and ``results/`` beside the package; a wheel carries ``conf/`` inside it.
+Knows: an editable checkout keeps ``conf/`` and ``results/`` beside the package; a wheel carries ``conf/`` and the
+published values inside it.
 Refuses to know: what is in the files.
 """
 
@@ -24,6 +25,14 @@ def conf() -> Path:
         if (folder / "config.yaml").is_file():
             return folder
     raise SpecbenchError("the configuration folder conf/ is missing from this installation: install specbench again")
+
+
+def published() -> Path:
+    """The folder of published values: the checkout's, else the wheel's copy."""
+    beside = conf().parent / "results" / "published"
+    if beside.is_dir():
+        return beside
+    raise SpecbenchError("the published values are missing from this installation: install specbench again")
 
 
 def baselines() -> Path:

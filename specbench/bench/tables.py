@@ -1,0 +1,258 @@
+"""Published tables as data: what one holds, which published rows it redoes, and what it claims.
+
+Knows: the files of ``conf/table`` and ``results/published``, and how a published value becomes the one of a column.
+Refuses to know: how anything is measured, and whether a claim holds.
+
+A published value is never written into a table's file: the file *selects* rows of ``results/published`` by their
+fields, and what it selects must be there exactly once. Confidence travels with the value: A is printed in the paper, B
+transcribed from it by a third party, C second-hand or contradictory, D derived here from printed values, R re-reported.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from specbench.bench import paths
+from specbench.errors import SpecbenchError, unknown
+
+Selector = Mapping[str, Any]
+
+PRINTED: Mapping[str, tuple[str, ...]] = {
+    "nfe_ratio": ("speedup_nfe", "step_compression"),
+    "latency_ratio": ("speedup_latency",),
+    "unspecified_ratio": ("speedup_unspecified",),
+    "forward_ms": ("time_per_op", "time_per_step"),
+    "sampling_ms": ("overhead_per_step", "time_per_op", "time_per_step"),
+    "saturates_at": ("saturates_at",),
+}
+"""Column to the published metrics that mean the same; the first one found counts."""
+
+DERIVED = {"nfe_ratio": "NFE", "latency_ratio": "latency"}
+"""Column of a ratio to the published metric that gives it as AR ÷ method, where no ratio is printed."""
+
+QUALITY = ("FID", "FVD", "CLIP")
+COLUMNS = (*PRINTED, "accuracy")
+CLOCKS = ("latency_ratio", "forward_ms", "sampling_ms")
+"""Columns that need clocks: their cells are decoded again at batch 1, timed together."""
+
+UNMEASURED = ("unspecified_ratio", "saturates_at")
+"""Columns that show what a paper says and that no single cell of ours measures."""
+
+KINDS = ("greater", "monotone", "best", "flat", "about", "same")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published value: ``value`` None for a quality score, which is shown and not judged."""
+
+    value: float | None
+    text: str
+    confidence: str
+    source: str
+
+    @property
+    def shown(self) -> str:
+        """The value with its letter; only A may go without saying who says so."""
+        return f"{self.text} ({self.confidence})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. ``words`` are settings; empty where the method is not here, and ``missing`` says why."""
+
+    id: str
+    label: str
+    words: tuple[str, ...] = ()
+    missing: str | None = None
+    model: str = ""
+    measured_on: str = ""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Selector] = field(default_factory=dict)
+    ar: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An ordering or a ratio between rows, to be tested on any model. ``kind`` decides how ``rows`` are read.
+
+    ``greater`` first above second · ``monotone`` each above the one before · ``best`` first above every other ·
+    ``flat`` last equals first within ``tolerance`` · ``about`` first ÷ second equals the published ratio within
+    ``tolerance`` · ``same`` accuracies differ by less than ``tolerance``.
+    """
+
+    kind: str
+    metric: str
+    rows: tuple[str, ...]
+    says: str
+    tolerance: float = 0.15
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table. ``prompts`` is the paper's set under our name, ``stand_in`` the words on another model.
+
+    ``clocks`` is how many prompts are timed (None: no column needs it), ``tolerance`` how far from the published value
+    a measured one may lie on the paper's own model.
+    """
+
+    name: str
+    title: str
+    paper: str
+    model: str
+    measured_on: str
+    prompts: str
+    rows: tuple[Row, ...]
+    columns: tuple[str, ...]
+    stand_in: tuple[str, ...] = ()
+    published: Mapping[str, Any] = field(default_factory=dict)
+    ar: Mapping[str, Any] = field(default_factory=lambda: {"method": "AR"})
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+    clocks: int | None = None
+    tolerance: float = 0.1
+
+    def row(self, name: str) -> Row:
+        """The row called ``name``."""
+        return next(row for row in self.rows if row.id == name)
+
+    def value(self, row: Row, column: str) -> Published | None:
+        """What is published for a cell of the table, or None."""
+        selector = {**self.published, **row.published, **row.columns.get(column, {})}
+        if not row.published and column not in row.columns:
+            return None
+        if column == "accuracy":
+            return _quality(selector)
+        for metric in PRINTED[column]:
+            if (found := select({**selector, "metric": metric})) is not None:
+                return found
+        if column in DERIVED:
+            ar = row.ar if row.ar is not None else self.ar
+            return _quotient(selector, {**self.published, **ar}, DERIVED[column])
+        return None
+
+
+def names() -> list[str]:
+    """Every table, by the name of its file."""
+    return [name for name, _ in paths.group("table")]
+
+
+def load(name: str) -> Table:
+    """The table called ``name``.
+
+    Raises :class:`UsageError` with the nearest name when there is none, :class:`SpecbenchError` when its file has a
+    key, kind, column or row name that does not exist.
+    """
+    found = dict(paths.group("table"))
+    if name not in found:
+        raise unknown("table", name, found)
+    node = found[name]
+    plain = {**node, "name": name, "columns": tuple(node["columns"])}
+    inherited = {"model": node["model"], "measured_on": node["measured_on"]}
+    plain["rows"] = tuple(_part(name, Row, {**inherited, **row}) for row in node["rows"])
+    plain["claims"] = tuple(_part(name, Claim, claim) for claim in node.get("claims", ()))
+    table: Table = _part(name, Table, plain)
+    _check(table)
+    return table
+
+
+def _part(table: str, kind: Any, node: Mapping[str, Any]) -> Any:
+    known = {f.name for f in fields(kind)}
+    for key in node:
+        if key not in known:
+            raise SpecbenchError(f"conf/table/{table}.yaml: {unknown('key', str(key), known)}")
+    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in node.items()}
+    return kind(**lists)
+
+
+def _check(table: Table) -> None:
+    """Names inside a table's file must exist: a claim about a row that is not there would never be judged."""
+    rows = [row.id for row in table.rows]
+    wrong = [f"column {name!r}" for name in table.columns if name not in COLUMNS]
+    wrong += [f"row {name!r} twice" for name in {name for name in rows if rows.count(name) > 1}]
+    for claim in table.claims:
+        wrong += [f"kind {claim.kind!r}"] * (claim.kind not in KINDS)
+        wrong += [f"metric {claim.metric!r} of a claim"] * (claim.metric not in COLUMNS or claim.metric in UNMEASURED)
+        wrong += [f"row {name!r} of a claim" for name in claim.rows if name not in rows]
+        wrong += [f"fewer than two rows in the claim {claim.says!r}"] * (len(claim.rows) < 2)
+        wrong += [f"metric {claim.metric!r} for {claim.kind}"] * (
+            (claim.kind == "same") != (claim.metric == "accuracy")
+        )
+    if any(column in CLOCKS for column in table.columns) != (table.clocks is not None):
+        wrong.append("clocks without a column of clocks, or the reverse")
+    if wrong:
+        raise SpecbenchError(f"conf/table/{table.name}.yaml: wrong {', wrong '.join(wrong)}")
+
+
+@cache
+def published() -> tuple[dict[str, str], ...]:
+    """Every row of ``results/published``: paper, table, model, dataset, method, setting, window, metric, value, …"""
+    found: list[dict[str, str]] = []
+    for file in sorted(paths.published().glob("*.csv")):
+        with file.open(newline="", encoding="utf-8") as lines:
+            found += csv.DictReader(lines)
+    return tuple(found)
+
+
+def matching(selector: Selector) -> list[dict[str, str]]:
+    """The published rows with these fields; a list of values selects several rows."""
+    wanted = {key: [str(v) for v in value] if isinstance(value, list | tuple) else [str(value)]
+              for key, value in selector.items()}  # fmt: skip
+    return [row for row in published() if all(row[key] in values for key, values in wanted.items())]
+
+
+def select(selector: Selector) -> Published | None:
+    """The one published value that ``selector`` means; the sum (letter D) where it lists several methods or settings.
+
+    Raises :class:`SpecbenchError` when it is not that many.
+    """
+    found = matching(selector)
+    if not found:
+        return None
+    expected = 1
+    for value in selector.values():
+        expected *= len(value) if isinstance(value, list | tuple) else 1
+    if len(found) != expected:
+        raise SpecbenchError(f"results/published: {dict(selector)} means {len(found)} values, and {expected} expected")
+    if expected == 1:
+        return Published(float(found[0]["value"]), _short(found[0]["value"]), found[0]["confidence"], _cite(found[0]))
+    total = sum(float(row["value"]) for row in found)
+    return Published(total, f"{total:.2f}", "D", f"sum of {expected} rows of {_cite(found[0])}")
+
+
+def _quotient(own: Selector, ar: Selector, metric: str) -> Published | None:
+    top, bottom = select({**ar, "metric": metric}), select({**own, "metric": metric})
+    if bottom is None or bottom.value is None:
+        return None
+    if top is None or top.value is None:
+        return Published(None, f"{metric} {bottom.text}", bottom.confidence, bottom.source)
+    ratio = top.value / bottom.value
+    return Published(ratio, f"{ratio:.2f}", "D", f"{top.text} ÷ {bottom.text}, {bottom.source}")
+
+
+def _quality(selector: Selector) -> Published | None:
+    scores = [(name, found) for name in QUALITY if (found := select({**selector, "metric": name})) is not None]
+    if not scores:
+        return None
+    worst = max(found.confidence for _, found in scores)
+    text = ", ".join(f"{name} {found.text}" for name, found in scores)
+    return Published(None, text, worst, scores[0][1].source)
+
+
+def _short(value: str) -> str:
+    return f"{float(value):.2f}" if "." in value and len(value.split(".")[1]) < 2 else value
+
+
+def _cite(row: Mapping[str, str]) -> str:
+    return f"{row['paper']}, {row['table']}"
+
+
+def summaries() -> list[dict[str, Sequence[str] | str]]:
+    """``name summary model source`` of every table, for lists."""
+    return [
+        {"name": name, "summary": node["title"], "model": node["model"], "source": f"conf/table/{name}.yaml"}
+        for name, node in paths.group("table")
+    ]
