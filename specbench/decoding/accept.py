@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.board import Window, at_slot
-from specbench.decoding.interfaces import Key, Noise
+from specbench.decoding.interfaces import Key, Noise, Target
 from specbench.decoding.laws import residual
 from specbench.decoding.redraft import Gumbel, Independent, Redraft
 
@@ -30,13 +30,22 @@ class Verdict(NamedTuple):
 
 
 class Accept(Protocol):
-    """``p`` [B, w, V] is the law that decides; ``law`` [B, w, V] the one that redrafts are drawn from."""
+    """``p`` [B, w, V] is the law that decides; ``law`` [B, w, V] the one that redrafts are drawn from.
+
+    A rule that needs more of the target than its laws has a method ``bind(target) -> Accept`` (:func:`bound`).
+    """
 
     lossless: bool
 
     def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Judge one pass."""
         ...
+
+
+def bound(accept: Accept, target: Target) -> Accept:
+    """``accept``, with what it needs of ``target`` (a codebook) at hand. Asked for once per decode."""
+    bind = getattr(accept, "bind", None)
+    return accept if bind is None else bind(target)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -51,21 +60,28 @@ class Strict:
     lossless = True
 
     def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
-        """Test, correct, redraft: in this order, so that only what is read is drawn."""
+        """Test with the plain ratio."""
         ratio = p.gather(-1, window.token[..., None]).squeeze(-1) / window.q_of_draft()
-        passed = noise.accept(ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True)
-        accepted = _run(passed & window.drafted)
+        return judge(noise, ratio, p, law, window, redraft)
 
-        where = at_slot(window.position, accepted)
-        refused = at_slot(window.drafted, accepted) & (accepted < p.shape[1])[:, None]
-        rest = residual(at_slot(p, accepted), window.board.law(where))
-        correction = noise.draw(rest, Key("residual", where), refused)
 
-        corrected = (window.slot == accepted[:, None]) & window.drafted
-        behind = (window.slot >= accepted[:, None]) & window.live & ~corrected
-        again = redraft(noise, law, window, behind)
-        tokens = torch.where(behind, again, torch.where(corrected, correction, window.token))
-        return Verdict(accepted, tokens)
+def judge(noise: Noise, ratio: Tensor, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
+    """Test with ``ratio`` [B, w] (above 1: always kept), correct, redraft: in this order, so that only what is read
+    is drawn. The correction comes from (p - q)₊, whatever the ratio was.
+    """
+    passed = noise.accept(ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True)
+    accepted = _run(passed & window.drafted)
+
+    where = at_slot(window.position, accepted)
+    refused = at_slot(window.drafted, accepted) & (accepted < p.shape[1])[:, None]
+    rest = residual(at_slot(p, accepted), window.board.law(where))
+    correction = noise.draw(rest, Key("residual", where), refused)
+
+    corrected = (window.slot == accepted[:, None]) & window.drafted
+    behind = (window.slot >= accepted[:, None]) & window.live & ~corrected
+    again = redraft(noise, law, window, behind)
+    tokens = torch.where(behind, again, torch.where(corrected, correction, window.token))
+    return Verdict(accepted, tokens)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specbench.decoding.accept import Accept
+from specbench.decoding.accept import Accept, bound
 from specbench.decoding.board import Board, Window, look
 from specbench.decoding.clock import Clock
 from specbench.decoding.fill import Fill
@@ -123,6 +123,7 @@ class Jacobi:
         if not 1 <= self.window <= size:
             raise UsageError(f"window must lie between 1 and the image's {size} tokens, not {self.window}")
         noise = noise or AddressedNoise(asked, seed, sample, device)
+        accept, kept = bound(self.accept, target), min(self.sampling.top_k or target.vocab, target.vocab)
         clock = Clock(device)
         canvas = target.begin(asked, self.sampling.guidance)
         clock.lap("prefill")
@@ -143,14 +144,14 @@ class Jacobi:
 
             p = law_of(logits, self.sampling)
             board.laws = board.laws.to(p.dtype)  # the first pass tells in which precision the target computes
-            law = self.predict(p, board)
-            accepted, tokens = self.accept(noise, p, law, window, self.redraft)
+            law = self.predict(p, board, kept)
+            accepted, tokens = accept(noise, p, law, window, self.redraft)
             settled = torch.minimum(accepted + 1, window.live.sum(1))
             if self.watch is not None:
                 self.watch(Pass(window, p, law, accepted, tokens))
             board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
             board.put_laws(window.position, self.predict.recorded(p, law), window.live)
-            board.remember(p, self.predict.history)
+            board.remember(p, self.predict.reach)
             canvas.keep(settled)
             known = board.committed + window.position.shape[1]
             board.committed = board.committed + settled

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench.errors import UsageError, unknown
+
 DEFAULTS = {"redraft": "independent", "accept": "strict", "fill": "uniform", "predict": "none", "tree": "none"}
 """The axes, and the choice that is meant where a method names none: together they are SJD."""
 
@@ -31,6 +33,64 @@ OPTIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 LOSSY: frozenset[tuple[str, str]] = frozenset({("accept", "grouped"), ("accept", "lantern"), ("verify", "raw")})
 """(setting, value) that give up the law of plain AR, whatever else is chosen."""
+
+
+WORDS: Mapping[str, tuple[str, ...]] = {"verify": ("posterior", "raw"), "budget": ("score", "law")}
+"""Options that are one of a few words."""
+
+RANGES: Mapping[str, tuple[type, float, float]] = {
+    "alpha": (float, 0, 1),
+    "history": (int, 1, 64),
+    "decay": (float, 0, 1),
+    "growth": (int, 0, 64),
+    "candidates": (float, 0, 1),
+    "group": (int, 1, 1 << 20),
+    "gap": (float, 0, 1),
+    "distance": (float, 0, float("inf")),
+    "neighbours": (int, 1, 1 << 20),
+    "delta": (float, 0, 1),
+    "scale": (float, 1, float("inf")),
+}
+"""Options that are numbers: kind, least and greatest value. ``scale`` may also be null."""
+
+SHARE_OF_CODES = 8
+"""Neighbourhoods hold at most a codebook's 8th: LANTERN's 1,000 of 8,192 is the largest share that was published."""
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` for a value that :data:`WORDS` or :data:`RANGES` exclude; other names pass."""
+    for name, value in given.items():
+        if name in WORDS and value not in WORDS[name]:
+            raise unknown(name, str(value), WORDS[name])
+        if name not in RANGES or (name == "scale" and value is None):
+            continue
+        kind, low, high = RANGES[name]
+        number = isinstance(value, int | kind) and not isinstance(value, bool)
+        if not number or not low <= value <= high:
+            noun = "whole number" if kind is int else "number"
+            span = f"of at least {low:g}" if high > 1 << 19 else f"from {low:g} to {high:g}"
+            raise UsageError(f"the setting {name} must be a {noun} {span}, not {value!r}")
+
+
+def considered(candidates: float, kept: int) -> int:
+    """How many tokens a share of the ``kept`` ones is: at least one."""
+    return max(1, round(candidates * kept))
+
+
+def near(neighbours: int, vocab: int) -> int:
+    """How many nearest codes count as neighbours in a codebook of ``vocab``: at least one."""
+    return max(1, min(neighbours, vocab // SHARE_OF_CODES))
+
+
+def effective(settings: Mapping[str, Any], vocab: int, kept: int) -> dict[str, int]:
+    """Numbers of tokens that the settings come to on a codebook of ``vocab`` of which sampling keeps ``kept``."""
+    sizes = {
+        "candidates": lambda value: considered(value, kept),
+        "group": lambda value: min(value, vocab),
+        "neighbours": lambda value: near(value, vocab),
+    }
+    taken = {name for part in taken_by(settings).values() for name in part}
+    return {name: size(settings[name]) for name, size in sizes.items() if name in taken and name in settings}
 
 
 def names() -> tuple[str, ...]:
