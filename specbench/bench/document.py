@@ -79,7 +79,7 @@ def _cell(group: Group, job: Job, records: Records, baseline: Records, outcome: 
         "images": len(have),
         "images_requested": len(keys),
         "batch": request.batch,
-        "grid": list(group.target.grid),
+        "grid": list(group.target.grid[:3]),
         "settings": dict(request.settings),
         "requested": requested(request),
         "warnings": _cell_warnings(job, outcome),

@@ -38,6 +38,7 @@ def merged(traces: Sequence[Mapping[str, Any]]) -> Trace:
         committed=per_pass("committed"),
         fixed_pass=torch.tensor([trace["fixed_pass"] for trace in traces]),
         changes=torch.tensor([trace["changes"] for trace in traces]),
+        row_ends=per_pass("row_ends") if "row_ends" in traces[0] else None,
     )
 
 

@@ -26,11 +26,16 @@ START = -1
 
 
 class Grid(NamedTuple):
-    """Rows × columns × frames of image tokens, in raster order (frame, row, column)."""
+    """Rows × columns × frames of image tokens, in raster order (frame, row, column).
+
+    ``row_ends``: the target puts a structural token of its own behind every row. It is forced, never sampled, lives
+    inside the target, and released code may spend a pass on it.
+    """
 
     rows: int
     columns: int
     frames: int = 1
+    row_ends: bool = False
 
     @property
     def size(self) -> int:

@@ -24,6 +24,7 @@ class Trace:
     [B, N] int64: ``fixed_pass`` the pass, counted from 1, since which the token has its final value (a draft that was
     right before the first pass counts as 1) · ``changes`` how often the position's token changed.
     ``seconds``, of the batch: ``prefill`` (first target pass), ``passes`` (the others), ``sampling`` (all the rest).
+    ``row_ends`` [T, B] int64: passes that released code spends behind this one on row ends alone; None without any.
     """
 
     window: Tensor
@@ -33,6 +34,7 @@ class Trace:
     fixed_pass: Tensor
     changes: Tensor
     seconds: dict[str, float] = field(default_factory=dict)
+    row_ends: Tensor | None = None
 
     @property
     def nfe(self) -> Tensor:
@@ -42,7 +44,7 @@ class Trace:
     @property
     def steps_with_row_ends(self) -> Tensor:
         """``nfe`` plus the passes that released code spends on row ends: [B] int64. Grids without row ends: ``nfe``."""
-        return self.nfe
+        return self.nfe if self.row_ends is None else self.nfe + self.row_ends.sum(0)
 
     @property
     def batch_passes(self) -> int:
@@ -81,7 +83,7 @@ class Trace:
     def row(self, image: int) -> dict[str, Any]:
         """One image's part as plain lists, for the store: its own passes only, whatever the batch it ran in."""
         passes = int(self.nfe[image])
-        per_pass = ("window", "drafted", "accepted", "committed")
+        per_pass = ("window", "drafted", "accepted", "committed", *(() if self.row_ends is None else ("row_ends",)))
         return {
             **{name: getattr(self, name)[:passes, image].tolist() for name in per_pass},
             "fixed_pass": self.fixed_pass[image].tolist(),
