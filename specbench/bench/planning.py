@@ -21,7 +21,7 @@ from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     from specbench.bench.store import Key, Records
-    from specbench.decoding.interfaces import Decoder, Prompt, Target
+    from specbench.decoding.interfaces import Decoder, Generation, Prompt, Target
     from specbench.decoding.laws import Sampling
     from specbench.prompts import PromptSet
 
@@ -104,7 +104,7 @@ def prepare(requests: Sequence[RunRequest]) -> list[Group]:
 
     grouped: dict[str, list[RunRequest]] = {}
     for request in requests:
-        registry.build(request.method, request.settings, request.window, Sampling(**request.sampling))
+        _build(request, Sampling(**request.sampling))
         grouped.setdefault(_shared(request), []).append(request)
     targets: dict[tuple[str, str, str], tuple[Target, str]] = {}
     groups = []
@@ -127,12 +127,34 @@ def prepare(requests: Sequence[RunRequest]) -> list[Group]:
             Job(
                 request,
                 cell_of(request, weights, prompts.hash),
-                registry.build(request.method, request.settings, request.window, sampling),
+                _build(request, sampling),
             )
             for request in wanted.values()
         )
         groups.append(Group(target, sampling, prompts, items, jobs))
     return groups
+
+
+@dataclass(frozen=True)
+class _Unbuilt:
+    """Stands in for a decoder that a plugin could not build: its cell fails when its turn comes, and no other."""
+
+    error: BaseException
+    lossless: bool = False
+
+    def decode(self, *_: Any, **__: Any) -> Generation:
+        """Raise what building raised."""
+        raise self.error
+
+
+def _build(request: RunRequest, sampling: Sampling) -> Decoder:
+    """The decoder of ``request``. Raises :class:`UsageError` where the request, not the plugin, is at fault."""
+    try:
+        return registry.build(request.method, request.settings, request.window, sampling)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        return _Unbuilt(error)
 
 
 def _shared(request: RunRequest) -> str:

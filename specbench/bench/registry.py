@@ -253,16 +253,19 @@ def registered_nodes() -> list[tuple[str, str, dict[str, Any]]]:
 def build(name: str, settings: Mapping[str, Any], window: int | None, sampling: Sampling) -> Decoder:
     """Build the decoder of method ``name``. ``window`` None: one token per pass.
 
-    Raises :class:`UsageError` on unknown parts or settings.
+    Raises :class:`UsageError` on unknown parts or settings, :class:`SpecbenchError` when a factory builds no decoder,
+    and whatever else a plugin's factory raises.
     """
     chosen = method(name)
     width = 1 if window is None else window
     objects = {k: chosen.objects[v] for k, v in settings.items() if isinstance(v, str) and v in chosen.objects}
     if chosen.factory is not None:
-        try:
-            return chosen.factory(window=width, sampling=sampling, **{**settings, **objects})
-        except TypeError as error:
-            raise UsageError(f"method {name!r} does not take these settings: {error}") from error
+        given = {"window": width, "sampling": sampling, **settings, **objects}
+        _takes(name, chosen.factory, given)
+        built = chosen.factory(**given)
+        if not callable(getattr(built, "decode", None)):
+            raise SpecbenchError(f"the factory of method {name!r} built a {type(built).__name__}, which has no decode")
+        return built
     from specbench.decoding.build import build_decoder
 
     # A plugin's own parts take the place of shipped ones in a decoder that was built without them.
@@ -270,11 +273,32 @@ def build(name: str, settings: Mapping[str, Any], window: int | None, sampling: 
     return replace(decoder, **objects) if objects else decoder  # type: ignore[type-var]
 
 
+def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any]) -> None:
+    """Raise :class:`UsageError` when a factory's signature refuses these settings; what it does inside is its own."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # written in C, or an object that hides it: the call will tell
+        return
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise UsageError(f"method {name!r} does not take these settings: {error}") from error
+
+
 def load_target(name: str, dtype: str = "float32", device: str = "cpu") -> Target:
-    """Load the model called ``name``; :class:`UsageError` with the nearest name when there is none."""
+    """Load the model called ``name``.
+
+    Raises :class:`UsageError` with the nearest name when there is none, :class:`SpecbenchError` when a plugin's loader
+    fails.
+    """
     chosen = model(name)
     if chosen.loader is not None:
-        return chosen.loader(name, dtype=dtype, device=device)
+        try:
+            return chosen.loader(name, dtype=dtype, device=device)
+        except SpecbenchError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise SpecbenchError(f"model {name!r} failed to load: {type(error).__name__}: {error}") from error
     from specbench.models import load_target as load
 
     return load(name, dtype=dtype, device=device)

@@ -12,21 +12,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
 from specbench.bench.document import Outcome, build_document
 from specbench.bench.events import CellFailed, Event, ImageDone, Note, Planned, WarmedUp
 from specbench.bench.planning import Group, Job, Round, prepare, todo
+from specbench.bench.received import check_generation
 from specbench.bench.scoring import score_missing
 from specbench.bench.store import CellWriter, Writer
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
+from specbench.models.counted import Counted
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from specbench.decoding.interfaces import Generation
+    from specbench.decoding.interfaces import Generation, Target
 
 OnEvent = Callable[[Event], None]
 
@@ -64,6 +64,19 @@ def shuffled(jobs: Sequence[Job], index: int) -> list[Job]:
     A mere rotation would put each cell behind the same other one in every round, with that one's caches and heat.
     """
     return random.Random(index).sample(jobs, len(jobs))
+
+
+def plainly(error: BaseException) -> str:
+    """An error as a cell's sentence: its own where it was written for people, else with its type."""
+    return str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
+
+
+class _Seen(NamedTuple):
+    """What is looked up about new images outside the clock: PNG bytes, nats per token, seconds of all pixels."""
+
+    pictures: list[bytes]
+    entropies: list[float | None]
+    pixel_seconds: float
 
 
 @dataclass
@@ -118,17 +131,19 @@ class _GroupRun:
 
         from specbench.bench.probe import synchronize
 
-        request = job.request
+        request, target = job.request, cast("Target", counted := Counted(self.group.target))
         try:
             synchronize(request.device)
             start = time.perf_counter()
-            generation = job.decoder.decode(self.group.target, each.prompts, seed=request.seed, sample=each.sample)
+            generation = job.decoder.decode(target, each.prompts, seed=request.seed, sample=each.sample)
             synchronize(request.device)
-            return generation, time.perf_counter() - start
+            wall = time.perf_counter() - start
+            check_generation(generation, counted, len(each.prompts))
+            return generation, wall
         except (MemoryError, torch.OutOfMemoryError) as error:
             self._fail(job, "oom", f"out of memory: {error}".strip(": "))
         except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as a success
-            self._fail(job, "failed", f"{type(error).__name__}: {error}")
+            self._fail(job, "failed", plainly(error))
         return None
 
     def _fail(self, job: Job, state: str, message: str) -> None:
@@ -159,12 +174,15 @@ class _GroupRun:
         for row in set(range(len(each.keys))).difference(new):
             if writer.images[each.keys[row]]["tokens"] != tokens[row].tolist():
                 self.outcome.changed[job.cell.id] = self.outcome.changed.get(job.cell.id, 0) + 1
-        start = time.perf_counter()
-        pixels = self.group.target.pixels(generation.tokens[new]) if new else None
         seconds = {name: generation.trace.seconds.get(name, 0.0) for name in ("prefill", "passes", "sampling")}
-        seconds["pixels"] = (time.perf_counter() - start) * len(each.keys) / max(1, len(new))
-        if pixels is not None:
-            self._store_images(writer, job, each, new, generation, pixels)
+        try:
+            found = self._look(job, each, new, generation)
+        except Exception as error:  # the target's own pixels and laws: its cell fails, with nothing of it stored
+            self._fail(job, "failed", plainly(error))
+            self.outcome.total -= len(each.keys)
+            return
+        seconds["pixels"] = found.pixel_seconds * len(each.keys) / max(1, len(new))
+        self._store_images(writer, each, new, generation, found)
         for prompt, sample in each.keys:
             # Several records of one batch carry its time; session and round tell them apart from several batches.
             writer.append(
@@ -183,20 +201,28 @@ class _GroupRun:
             nfe = int(generation.trace.nfe[row])
             self.tell(ImageDone(job.label, prompt, sample, nfe, latency, self.outcome.done, self.outcome.total))
 
-    def _store_images(
-        self, writer: CellWriter, job: Job, each: Round, new: Sequence[int], generation: Generation, pixels: Tensor
-    ) -> None:
+    def _look(self, job: Job, each: Round, new: Sequence[int], generation: Generation) -> _Seen:
+        """Pictures of the images in rows ``new``, and for AR the entropy of their laws; stores nothing."""
         from specbench.bench.probe import mean_entropy
         from specbench.bench.scoring import png
 
+        if not new:
+            return _Seen([], [], 0.0)
+        start = time.perf_counter()
+        pixels = self.group.target.pixels(generation.tokens[new])
+        seconds = time.perf_counter() - start
         entropies: list[float | None] = [None] * len(new)
         if job is self.group.jobs[0]:
             prompts = [each.prompts[row] for row in new]
             entropies = list(mean_entropy(self.group.target, self.group.sampling, prompts, generation.tokens[new]))
-        for place, row in enumerate(new):
+        return _Seen([png(picture) for picture in pixels], entropies, seconds)
+
+    def _store_images(
+        self, writer: CellWriter, each: Round, new: Sequence[int], generation: Generation, found: _Seen
+    ) -> None:
+        for row, data, entropy in zip(new, found.pictures, found.entropies, strict=True):
             prompt = each.prompts[row]
-            picture = writer.picture(prompt.id, each.sample, png(pixels[place]))
-            entropy = entropies[place]
+            picture = writer.picture(prompt.id, each.sample, data)
             writer.append(
                 "image",
                 prompt=prompt.id,

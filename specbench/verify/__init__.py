@@ -20,7 +20,8 @@ def verify(methods: Sequence[Mapping[str, Any]], kinds: Sequence[str] = ("exact"
     """Verdicts for every method and kind, in order: the ``results`` of the ``--json`` contract.
 
     A method is a mapping with ``name``, ``lossless`` and ``settings`` (as ``build_decoder`` takes them), and
-    where those are not enough (a plugin's own parts) ``build(window, sampling) -> Decoder``. ``mutants``
+    where those are not enough (a plugin's own parts) ``build(window, sampling) -> Decoder``; a ``note`` (which
+    settings were changed) begins the detail. A method that raises has failed, whatever it raises. ``mutants``
     judges the verifier, not the methods: it is run once, and yields one result per mutant.
     Raises ``UsageError`` for an unknown kind.
     """
@@ -40,8 +41,20 @@ def verify_each(methods: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> I
 
             yield from (result.as_dict() for result in mutants())
         else:
-            judge = _judge(kind)
-            yield from (judge(method).as_dict() for method in methods)
+            yield from (_verdict(kind, method) for method in methods)
+
+
+def _verdict(kind: str, method: Mapping[str, Any]) -> dict[str, Any]:
+    """One judgement. A method that breaks down under it has failed it, and the others are judged nevertheless."""
+    from specbench.verify.result import Result
+    from specbench.verify.suite import plainly
+
+    try:
+        result: Result = _judge(kind)(method)
+    except (Exception, SystemExit) as error:  # a plugin may raise anything, when built or while decoding
+        result = Result(method["name"], kind, passed=False, detail=plainly(error))
+    note = method.get("note")
+    return {**result.as_dict(), **({"detail": f"{note}: {result.detail}"} if note else {})}
 
 
 def _judge(kind: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -15,10 +15,11 @@ import torch
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Generation, Prompt
 from specbench.decoding.laws import Sampling
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import UsageError
 from specbench.verify.exact import LAW_TOLERANCE, Case, measure
 from specbench.verify.method import decoder_of
 from specbench.verify.result import Result
+from specbench.verify.suite import run_suite
 from specbench.verify.tabular import TabularTarget
 from specbench.verify.trace_checks import check_trace
 
@@ -28,16 +29,7 @@ SIZE, VOCAB, WINDOW = 7, 4, 3
 
 def conformance(method: Mapping[str, Any]) -> Result:
     """Run every check; the result's detail names those that failed and why."""
-    failures = []
-    for check in CHECKS:
-        try:
-            complaint = check(method)
-        except SpecbenchError as error:
-            complaint = str(error)
-        if complaint:
-            failures.append(f"{check.__name__.replace('_', ' ')}: {complaint}")
-    detail = "; ".join(failures) or f"{len(CHECKS)} checks"
-    return Result(method["name"], "conformance", passed=not failures, detail=detail)
+    return run_suite(method["name"], method, CHECKS)
 
 
 def one_token_windows_are_ar(method: Mapping[str, Any]) -> str | None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.interfaces import START, Prompt, Target
-from specbench.errors import SpecbenchError
 from specbench.verify.result import Result
+from specbench.verify.suite import run_suite
 
 PROMPTS = [Prompt(f"conformance/{i}", text) for i, text in enumerate(("a red circle", "two stars", ""))]
 TOKENS, WINDOW = 24, 5
@@ -25,17 +25,7 @@ TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
 
 def target_conformance(name: str, target: Target) -> Result:
     """Run every check on a loaded target; the result's detail names those that failed and why."""
-    failures = []
-    for check in CHECKS:
-        try:
-            complaint = check(target)
-        except SpecbenchError as error:
-            complaint = str(error)
-        except Exception as error:
-            complaint = f"{type(error).__name__}: {error}"
-        if complaint:
-            failures.append(f"{check.__name__.replace('_', ' ')}: {complaint}")
-    return Result(name, "conformance", passed=not failures, detail="; ".join(failures) or f"{len(CHECKS)} checks")
+    return run_suite(name, target, CHECKS)
 
 
 def windows_equal_single_passes(target: Target) -> str | None:

@@ -86,6 +86,8 @@ def test_a_factory_is_given_window_sampling_and_settings() -> None:
         sampling: Sampling
         speed: int = 1
 
+        def decode(self) -> None: ...
+
     specbench.register_method("mine", lossless=False, factory=Decoder, settings={"speed": 3}, window=4)
     (request,) = bench.compose(["method=mine", "method.speed=5"])
     decoder: Any = registry.build("mine", request.settings, request.window, Sampling(top_k=2))

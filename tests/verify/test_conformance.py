@@ -1,14 +1,20 @@
 """The suite that a new method gets for free: the six pass it, and each check fails for a decoder that deserves it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from specbench.decoding.accept import Strict, Verdict
 from specbench.decoding.board import Board
+from specbench.decoding.build import build_decoder
+from specbench.decoding.interfaces import START
 from specbench.decoding.loop import Jacobi
 from specbench.decoding.noise import AddressedNoise
 from specbench.decoding.trace import Trace
+from specbench.verify import verify
 from specbench.verify.conformance import CHECKS, conformance
+from specbench.verify.exact import Case, exact
 from specbench.verify.mutants import planted
 from specbench.verify.plants import accept_all
 from tests.verify.methods import SETTINGS, method
@@ -101,3 +107,35 @@ def test_a_lossy_method_may_have_another_law():
     with planted(accept_all):
         result = conformance({**method("sjd"), "lossless": False})
     assert "law of ar" not in result.detail
+
+
+def test_a_decoder_that_keeps_a_pass_to_itself_is_found_out_by_the_count():
+    class Hides:
+        lossless = True
+
+        def __init__(self, window, sampling):
+            self.honest = build_decoder(SETTINGS["sjd"], window, sampling)
+
+        def decode(self, target, prompts, **options):
+            target.begin(prompts).forward(torch.full((len(prompts), 1), START))
+            return self.honest.decode(target, prompts, **options)
+
+    hidden = {**method("sjd"), "build": Hides}
+    (small,) = (exact(hidden, (Case(vocab=2, size=3, window=2),)),)
+    assert small.passed is False
+    assert "target passes, and" in small.detail
+    assert "target passes, and" in conformance(hidden).detail
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no luck"), SystemExit(3), KeyError("x")])
+@pytest.mark.parametrize("when", ["built", "decoding"])
+@pytest.mark.parametrize("kind", ["exact", "conformance", "statistical"])
+def test_a_method_that_raises_fails_its_own_verdict(kind, when, error):
+    def fail(*_, **__):
+        raise error
+
+    build = fail if when == "built" else lambda window, sampling: SimpleNamespace(decode=fail, lossless=True)
+    (result,) = verify([{**method("sjd"), "build": build, "note": "fill=left"}], [kind])
+    assert result["passed"] is False
+    assert type(error).__name__ in result["detail"]
+    assert result["detail"].startswith("fill=left: ")
