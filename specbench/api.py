@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench.bench import registry
+from specbench.decoding import options
 from specbench.decoding.interfaces import Decoder, Generation, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.errors import UsageError, unknown
@@ -39,12 +40,12 @@ class MethodDecoder:
     @property
     def lossless(self) -> bool:
         """Whether the law of plain AR is preserved."""
-        return registry.method(self.method).lossless
+        return options.lossless(self.settings, registry.method(self.method).lossless)
 
     def decoder(self, target: Target) -> Decoder:
         """The decoder proper, with the sampling that applies to ``target``."""
         sampling = self.sampling or default_sampling(target)
-        return registry.build(self.method, self.settings, self.window, sampling)
+        return registry.bind(registry.build(self.method, self.settings, self.window, sampling), self.settings, target)
 
     def decode(
         self,
@@ -68,9 +69,10 @@ def load_decoder(
     """
     registry.load_plugins()
     chosen = registry.method(method)
+    kind = str(chosen.settings.get("decoder")) if chosen.factory is None else ""
     for key in settings:
-        if key not in chosen.settings:
-            raise unknown(f"setting of {method}", key, chosen.settings)
+        if key not in (takes := {**chosen.settings, **dict.fromkeys(options.names_of(kind))}):
+            raise unknown(f"setting of {method}", key, takes)
     width = None if chosen.window is None else chosen.window if window is None else window
     merged = {**chosen.settings, **settings}
     registry.build(method, merged, width, sampling or Sampling())  # unknown parts are refused here, not while decoding

@@ -176,7 +176,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         model=node["model"]["name"],
         protocol=node["model"]["protocol"],
         method=method["name"],
-        lossless=method["lossless"] and options.lossless(method["settings"]),
+        lossless=options.lossless(method["settings"], method["lossless"]),
         window=None if method["window"] is None else _whole("window", window, 1),
         seed=_whole("seed", node["seed"], 0),
         device=str(node["device"]),

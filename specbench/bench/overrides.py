@@ -54,9 +54,9 @@ def method_keys(names: Iterable[str]) -> set[str]:
 
 
 def _settings(method: registry.Method) -> Iterable[str]:
-    """A Jacobi method takes every part and option of its kind, so that a composition needs no file of its own."""
-    composed = method.factory is None and method.settings.get("decoder") == "jacobi"
-    return {*method.settings, *options.names()} if composed else method.settings
+    """A method takes every part and option of its kind, so that a composition needs no file of its own."""
+    kind = str(method.settings.get("decoder"))
+    return {*method.settings, *(options.names_of(kind) if method.factory is None else ())}
 
 
 def parse(words: Sequence[str]) -> list[Override]:

@@ -10,6 +10,9 @@ The methods side by side; what differs is what they differ in:
     replay  redraft gumbel        accept replay    … if AR's own draw at that position equals it
     sjd     redraft independent   accept strict    … with probability min(1, p/q); open drafts are drawn anew
     scd     redraft maximal       accept strict    … the same; open drafts follow their law by maximal coupling
+
+    ssd     blocks of trained heads, each redrafted in place for some rounds (redraft maximal), then committed: lossy
+    mtp     the same with blocks inside a row only: lossy
     scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
 """
 
@@ -19,17 +22,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from specbench.decoding import options
+from specbench.decoding import block_options, options
 from specbench.decoding.accept import ACCEPTS
+from specbench.decoding.block import Block
+from specbench.decoding.correct import Repair, Truncate
 from specbench.decoding.fill import FILLS
 from specbench.decoding.interfaces import Decoder
 from specbench.decoding.laws import Sampling
 from specbench.decoding.loop import AR, Jacobi
 from specbench.decoding.predict import PREDICTIONS
 from specbench.decoding.redraft import REDRAFTS
+from specbench.decoding.spatial import Spatial
 from specbench.errors import UsageError, unknown
 
-_SETTINGS = {"ar": ("decoder",), "jacobi": options.names()}
+_SETTINGS = {kind: options.names_of(kind) for kind in ("ar", "jacobi", "block")}
 _Part = TypeVar("_Part")
 
 
@@ -37,7 +43,8 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
     """Build the decoder that ``settings`` describe, e.g. ``{"decoder": "jacobi", "redraft": "maximal"}``.
 
     What is left out has the default of :mod:`specbench.decoding.options` or of the part. ``window`` is required by
-    every decoder that has one and ignored by ``ar``, whose window is 1. Raises ``UsageError`` for names that do not
+    every decoder that has one and ignored by ``ar``, whose window is 1, and by ``block``, whose drafts fill a block of
+    the grid; a block decoder comes without its heads, which belong to a target. Raises ``UsageError`` for names that do not
     exist, options that no chosen part reads, and a window below 1; a window beyond the image is refused when
     ``decode`` meets its target.
     """
@@ -50,6 +57,8 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
     sampling = sampling or Sampling()
     if kind == "ar":
         return AR(sampling)
+    if kind == "block":
+        return _block(settings, sampling)
     if window is None:
         raise UsageError("this method needs a window of at least 1, and none is set")
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
@@ -62,6 +71,19 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
         fill=_part("fill", FILLS, settings),
         predict=_part("predict", PREDICTIONS, settings),
         window=window,
+        sampling=sampling,
+    )
+
+
+def _block(settings: Mapping[str, Any], sampling: Sampling) -> Block:
+    """A block decoder without heads."""
+    block_options.check(settings)
+    chosen = {**block_options.DEFAULTS, **settings}
+    repair = Repair(**{name: chosen[name] for name in block_options.REPAIR})
+    return Block(
+        spatial=Spatial(**{name: chosen[name] for name in block_options.SPATIAL}),
+        correct=Truncate() if chosen["correct"] == "truncate" else repair,
+        redraft=REDRAFTS[chosen["redraft"]],
         sampling=sampling,
     )
 

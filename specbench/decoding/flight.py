@@ -63,7 +63,7 @@ class Flight:
         return self.end[self.board.committed]
 
     def seen(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """For tokens at ``position`` [B, L]: hidden states [R, B, L, d] they were sampled from, embeddings [B, L, d]."""
+        """Of tokens at ``position`` [B, L]: hidden states [R, B, L, d] they were sampled from, embeddings [B, L, d]."""
         assert self.h is not None, "heads read what a pass has computed"
         return self.h[:, self.board.rows, position], self.embedded(position)
 

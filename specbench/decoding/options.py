@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench.decoding import block_options
 from specbench.errors import UsageError, unknown
 
 DEFAULTS = {"redraft": "independent", "accept": "strict", "fill": "uniform", "predict": "none", "tree": "none"}
@@ -98,13 +99,24 @@ def names() -> tuple[str, ...]:
     return ("decoder", *DEFAULTS, *dict.fromkeys(name for taken in OPTIONS.values() for name in taken))
 
 
+def names_of(decoder: str) -> tuple[str, ...]:
+    """Every setting that decoders of this kind can have; none but ``decoder`` for an unknown kind."""
+    kinds = {"jacobi": names(), "block": ("decoder", *block_options.DEFAULTS)}
+    return kinds.get(decoder, ("decoder",))
+
+
 def taken_by(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Axis → the options that the choice made there reads (empty where it reads none)."""
     chosen = {axis: str(settings.get(axis, default)) for axis, default in DEFAULTS.items()}
     return {axis: OPTIONS.get((axis, choice), ()) for axis, choice in chosen.items()}
 
 
-def lossless(settings: Mapping[str, Any]) -> bool:
-    """Whether these settings keep the law of plain AR, as far as the choice of parts decides it."""
+def lossless(settings: Mapping[str, Any], declared: bool = True) -> bool:
+    """Whether these settings keep the law of plain AR, as far as the choice of parts decides it.
+
+    ``declared``: what the method says of itself, which a choice of parts can spoil; blocks can also mend it (rounds).
+    """
+    if settings.get("decoder") == "block":
+        return block_options.lossless(settings)
     read = {"decoder", *DEFAULTS, *(name for taken in taken_by(settings).values() for name in taken)}
-    return not any((name, value) in LOSSY for name, value in settings.items() if name in read)
+    return declared and not any((name, value) in LOSSY for name, value in settings.items() if name in read)

@@ -3,8 +3,8 @@
 Knows: which hidden state each head reads, how its guess becomes a law, and how a draft comes from the law.
 Refuses to know: what heads are made of, how drafts are corrected, when blocks are committed.
 
-SSD (Xiang et al. 2026, 2606.20543), section 3. What the paper leaves open is a setting here; whatever is chosen, the law
-is put on the board beside the token, and a draft that was *sampled* has that law.
+SSD (Xiang et al. 2026, 2606.20543), section 3. What the paper leaves open is a setting here; whatever is chosen, the
+law is put on the board beside the token, and a draft that was *sampled* has that law.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Spatial:
     """How blocks are drafted.
 
     ``columns`` k_h and ``rows`` k_v: how far to the right and how many rows down heads are used (k_v = 0: never down).
-    ``draft``: ``sample`` draws tokens from the heads' law; ``argmax`` takes the likeliest and keeps the soft law, as the
-    paper prints it, which no number of rounds makes right again.
+    ``draft``: ``sample`` draws tokens from the heads' law; ``argmax`` takes the likeliest and keeps the soft law, as
+    the paper prints it, which no number of rounds makes right again.
     ``source``: vertical head j reads the last ``committed`` row, or the first one reads the ``predicted`` row above.
     ``guide_drafts``: mix the drafts' logits over both branches as the target's are; else the conditional branch alone.
     ``filter_drafts``: give drafts the target's top-k and top-p.
