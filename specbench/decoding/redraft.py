@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specbench.decoding import options
 from specbench.decoding.board import Window
 from specbench.decoding.interfaces import Key, Noise
 from specbench.decoding.laws import residual
@@ -45,7 +46,37 @@ class Independent:
 
 
 @dataclass(frozen=True)
-class Maximal:
+class _Mixed:
+    """With probability ``alpha``, per slot and pass, the coupled draw, else an independent one. SCD's α-coupling, an
+    ablation: α π_coupled + (1 - α) π_independent (2510.24211).
+
+    Either draw has the right law and the coin knows no token, so every mixture is exact. At 1 no coin is thrown.
+    Raises ``UsageError`` for ``alpha`` outside [0, 1].
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        options.check(vars(self))
+
+    def __call__(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
+        """The free slot is no draft yet and always drawn on its own row."""
+        if self.alpha == 1:
+            return self.coupled(noise, law, window, need)
+        open_ = need & window.drafted
+        chance = torch.full(open_.shape, self.alpha, dtype=law.dtype, device=law.device)
+        together = noise.accept(chance, Key("accept", window.position, index=2), open_)
+        apart = open_ & ~together
+        alone = noise.draw(law, Key("draft", window.position), apart)
+        return torch.where(apart, alone, self.coupled(noise, law, window, need & ~apart))
+
+    def coupled(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
+        """As :class:`Redraft`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Maximal(_Mixed):
     """Keep x with probability min(1, p(x) / q(x)), else x' ~ (p - q)₊. SCD (2510.24211), maximal coupling.
 
     P(x' = x) = Σ min(p, q), the most that any coupling reaches. This is the paper's plain form, with a coin of its
@@ -53,7 +84,7 @@ class Maximal:
     the same cost (a coin per slot), and it stays right when the law to draw from is not the law that was tested.
     """
 
-    def __call__(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
+    def coupled(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
         """One coin per slot, and a residual draw where it says no."""
         open_ = need & window.drafted
         ratio = law.gather(-1, window.token[..., None]).squeeze(-1) / window.q_of_draft()
@@ -64,13 +95,13 @@ class Maximal:
 
 
 @dataclass(frozen=True)
-class Gumbel:
+class Gumbel(_Mixed):
     """x' = argmax (log p + g) with the position's own g, the same in every pass. SCD (2510.24211), Gumbel coupling.
 
     P(x' = x) ≥ (1 - TV) / (1 + TV), between *any* two passes (Daliri et al. 2024, 2408.07978); x itself is not read.
     """
 
-    def __call__(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
+    def coupled(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
         """The free slot is no special case: its first draw is already this one."""
         return noise.coupled(law, window.position, need)
 

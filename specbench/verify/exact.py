@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from specbench.decoding.accept import bound
 from specbench.decoding.interfaces import Prompt
 from specbench.decoding.laws import Sampling
+from specbench.decoding.loop import Jacobi
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise, Enumeration, law_of
-from specbench.verify.method import decoder_of
+from specbench.verify.method import Watched, decoder_of
+from specbench.verify.onlooker import Onlooker
 from specbench.verify.result import Result
 from specbench.verify.tabular import TabularTarget
 from specbench.verify.trace_checks import check_trace
@@ -35,7 +38,10 @@ PATH_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Case:
-    """One table and the terms it is decoded under. ``images`` > 1 asks for their joint law."""
+    """One table and the terms it is decoded under. ``images`` > 1 asks for their joint law.
+
+    ``predict`` replaces settings of the prediction: a history of three laws never fills on tables this small.
+    """
 
     vocab: int = 3
     size: int = 4
@@ -44,6 +50,7 @@ class Case:
     sharpness: float = 1.0
     images: int = 1
     sampling: Sampling = Sampling()
+    predict: tuple[tuple[str, float], ...] = ()
 
     @property
     def target(self) -> TabularTarget:
@@ -73,27 +80,48 @@ FILL_CASE = Case(vocab=3, size=5, window=3)
 """The last row of the grid is short. Only for fills that look at their neighbours: others learn nothing new here."""
 
 
+def _predicted(growth: int, history: int, candidates: float, **case: Any) -> Case:
+    return Case(**case, predict=(("growth", growth), ("history", history), ("candidates", candidates)))
+
+
+PREDICTED_CASES: tuple[Case, ...] = (
+    _predicted(1, 1, 0.1),
+    _predicted(1, 2, 0.7, seed=1),
+    _predicted(1, 2, 0.1, window=4),
+    _predicted(2, 2, 1.0, window=4),
+    _predicted(1, 1, 0.5, vocab=2, size=6, window=4),
+    _predicted(2, 2, 1.0, vocab=2, size=6, window=4),
+)
+"""Only for methods that predict: one, two and three candidates, one and two growth steps, which must take effect."""
+
+
 def cases_for(method: Mapping[str, Any]) -> tuple[Case, ...]:
     """The tables that a method is judged on."""
     settings = method["settings"]
     plain = settings.get("fill", "uniform") in ("uniform", "onehot")
     equality = settings.get("accept") in ("fresh", "replay")
-    return (*CASES, *(() if equality else (TWICE_REDRAFTED,)), *(() if plain else (FILL_CASE,)))
+    predicts = settings.get("predict", "none") != "none"
+    more = (*(() if equality else (TWICE_REDRAFTED,)), *(() if plain else (FILL_CASE,)))
+    return (*CASES, *more, *(PREDICTED_CASES if predicts else ()))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Distance of one case: to the law of AR, and of the tokens from AR's own path (NaN where it is not asked for)."""
+    """Distance of one case: to the law of AR, and of the tokens from AR's own path (NaN where it is not asked for).
+
+    ``predicted``: redrafts, over all histories, that were drawn from another law than the one just computed.
+    """
 
     total_variation: float
     off_path: float
     enumeration: Enumeration
+    predicted: int = 0
 
 
 def measure(method: Mapping[str, Any], case: Case, noise: type[EnumeratingNoise] = EnumeratingNoise) -> Measured:
     """Enumerate ``method`` (a mapping with ``settings``) on ``case``. Raises ``CheckFailed`` on a broken promise."""
     target, sampling = case.target, case.sampling
-    decoder = decoder_of(method, case.window, sampling)
+    decoder, onlooker = _watched(decoder_of(method, case.window, sampling), case)
     found = law_of(
         decoder.decode,
         target,
@@ -104,7 +132,17 @@ def measure(method: Mapping[str, Any], case: Case, noise: type[EnumeratingNoise]
     )
     laws = [target.ar_law(prompt, sampling) for prompt in case.prompts]
     joint = reduce(lambda a, b: np.outer(a, b).ravel(), laws)
-    return Measured(found.total_variation(joint), found.off_path, found)
+    return Measured(found.total_variation(joint), found.off_path, found, onlooker.predicted if onlooker else 0)
+
+
+def _watched(held: Watched, case: Case) -> tuple[Watched, Onlooker | None]:
+    """The decoder with the case's prediction, and with an onlooker where its loop lets one in."""
+    decoder = held.decoder
+    if not isinstance(decoder, Jacobi):
+        return held, None
+    onlooker = Onlooker(bound(decoder.accept, case.target))
+    predict: Any = replace(decoder.predict, **dict(case.predict)) if case.predict else decoder.predict  # type: ignore[type-var]
+    return Watched(replace(decoder, predict=predict, watch=onlooker)), onlooker
 
 
 def follows_ar(method: Mapping[str, Any]) -> bool:
@@ -116,9 +154,11 @@ def follows_ar(method: Mapping[str, Any]) -> bool:
 def exact(method: Mapping[str, Any], cases: tuple[Case, ...] | None = None) -> Result:
     """The verdict over all ``cases`` (by default :func:`cases_for` the method).
 
-    A lossless method passes at TV <= 1e-12, and replay only if it stays on AR's path.
+    A lossless method passes at TV <= 1e-12, replay only if it stays on AR's path, and a prediction that was tuned for
+    a case only if it took effect on one such case at least.
     """
     cases = cases or cases_for(method)
+    effect: dict[tuple[tuple[str, float], ...], int] = {}
     started, distances, off_path, histories = time.perf_counter(), [0.0], 0.0, 0
     for case in cases:
         try:
@@ -128,6 +168,10 @@ def exact(method: Mapping[str, Any], cases: tuple[Case, ...] | None = None) -> R
         distances.append(measured.total_variation)
         off_path = max(off_path, measured.off_path) if follows_ar(method) else 0.0
         histories += measured.enumeration.histories
+        effect[case.predict[:1]] = effect.get(case.predict[:1], 0) + measured.predicted
+    idle = [dict(tuned) for tuned, times in effect.items() if tuned and not times]
+    if idle:
+        return Result(method["name"], "exact", passed=False, detail=f"nothing was ever predicted with {idle[0]}")
     worst = max(distances)
     right = worst <= LAW_TOLERANCE and off_path <= PATH_TOLERANCE
     notes = [f"{len(cases)} tables, {histories:,} histories, {time.perf_counter() - started:.1f} s"]
@@ -143,5 +187,6 @@ def describe(case: Case) -> str:
     text = f"V={case.vocab} N={case.size} W={case.window} seed {case.seed}"
     extras = [f"sharpness {case.sharpness:g}"] if case.sharpness != 1 else []
     extras += [f"{case.images} images"] if case.images > 1 else []
+    extras += [f"{key} {value:g}" for key, value in case.predict]
     extras += [str(case.sampling)] if case.sampling != Sampling() else []
     return ", ".join([text, *extras])

@@ -34,14 +34,14 @@ Law = Callable[[dict[str, Any]], Tensor]
 
 def stale_law_of_kept_drafts(patch: Patch) -> None:
     """A draft that the coupling keeps goes on with its old law."""
-    couple = Maximal.__call__
+    couple = Maximal.coupled
 
     def call(self: Maximal, noise: Any, law: Tensor, window: Window, need: Tensor) -> Tensor:
         drawn = couple(self, noise, law, window, need)
         window.board.unrecorded = need & window.drafted & (drawn == window.token)  # type: ignore[attr-defined]
         return drawn
 
-    patch(Maximal, "__call__", call)
+    patch(Maximal, "coupled", call)
     _skip_unrecorded(patch)
 
 
