@@ -86,8 +86,8 @@ class Grouped:
 class Lantern:
     """Keep x with probability min(1, (p(x) + S(x)) / q(x)), S the mass of nearby codes. LANTERN (2410.03355).
 
-    Of the ``neighbours`` nearest codes v₁, v₂, … of x, S(x) = p(v₁) + … + p(v_j) with the largest j for which that is at
-    most ``delta``; with ``scale`` λ at most (λ - 1) p(x) instead, LANTERN++ (2502.06352). On a small codebook
+    Of the ``neighbours`` nearest codes v₁, v₂, … of x, S(x) = p(v₁) + … + p(v_j) with the largest j for which that is
+    at most ``delta``; with ``scale`` λ at most (λ - 1) p(x) instead, LANTERN++ (2502.06352). On a small codebook
     the number of neighbours is cut to an eighth of it (:func:`specbench.decoding.options.near`).
 
     ``budget``: ``score``, as published, bounds what is added to the one token that is tested. ``law`` (ours) bounds the

@@ -1,7 +1,7 @@
 """Would the verifier notice? Every known defect is planted in the production code, and must be caught.
 
 Knows: the defects, the smallest experiment that shows each, and harmless twins that must *not* be caught.
-Refuses to know: how a defect works (``plants``, ``address_plants``, ``defective_noise``).
+Refuses to know: how a defect works (``plants``, ``plants_drafts``, ``address_plants``, ``defective_noise``).
 
 Caught means a wrong law, a token off AR's path, contradicting counters, or one of the verifier's own checks
 (:class:`specbench.verify.checks.CheckFailed`). Any other crash is an error of the mutant and does not count.
@@ -19,6 +19,7 @@ from specbench.decoding.noise import AddressedNoise
 from specbench.verify import address_plants as addresses
 from specbench.verify import defective_noise as noises
 from specbench.verify import plants
+from specbench.verify import plants_drafts as drafts
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise
 from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, TWICE_REDRAFTED, Case, follows_ar, measure
@@ -26,14 +27,19 @@ from specbench.verify.noise_checks import check_noise
 from specbench.verify.result import Result
 
 
-def _method(redraft: str = "independent", accept: str = "strict", fill: str = "uniform") -> dict[str, Any]:
-    return {"decoder": "jacobi", "redraft": redraft, "accept": accept, "fill": fill}
+def _method(
+    redraft: str = "independent", accept: str = "strict", fill: str = "uniform", **options: Any
+) -> dict[str, Any]:
+    return {"decoder": "jacobi", "redraft": redraft, "accept": accept, "fill": fill, **options}
 
 
 SJD, SCD, GS = _method(), _method("maximal"), _method("gumbel")
 JACOBI, REPLAY = _method(accept="fresh"), _method("gumbel", "replay")
 FRESH_SCD = _method("maximal", "fresh")
 """Redrafts couple, but a draft is never committed: its law may be wrong without harm."""
+PREDICTED = {"predict": "growth", "history": 1, "growth": 1, "candidates": 1.0}
+SJD_VP, SCD_VP = _method(**PREDICTED), _method("maximal", **PREDICTED)
+MIXED = _method("maximal", alpha=0.5)
 TOP_TWO = replace(BASE, sampling=Sampling(top_k=2))
 PAIR = Case(vocab=2, size=4, window=3, images=2)
 
@@ -167,6 +173,38 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
     "minimum over the batch with kept drafts and their old law": (
         E(SJD, plants.minimum_over_pairs("refused", old_law=True), case=PAIR),
         E(SJD, plants.minimum_over_pairs("nothing"), case=PAIR),
+    ),
+    "predicted drafts tested with p": (
+        E(SJD_VP, drafts.raw_law_of_predicted_drafts),
+        E(_method(predict="growth"), drafts.raw_law_of_predicted_drafts),
+    ),
+    "prediction reads its own old token": (
+        E(SCD_VP, drafts.mask_reads_the_slots_own_token),
+        E(SJD_VP, drafts.mask_reads_the_slots_own_token),
+    ),
+    "prediction from the past of the slot behind": (
+        E(SCD_VP, drafts.history_of_the_slot_behind, case=TWICE_REDRAFTED),
+        E(SCD_VP, drafts.history_by_window_slot, case=TWICE_REDRAFTED),
+    ),
+    "free slot from the prediction": (
+        E({**SJD_VP, "predict": "score"}, drafts.free_slot_from_the_prediction),
+        E(SJD_VP, drafts.free_slot_from_the_prediction),
+    ),
+    "mixing coin is the keep coin": (
+        E(MIXED, noise=drafts.MixingCoinIsTheKeepCoin),
+        E(MIXED, noise=drafts.MixingCoinIsTheTestCoin),
+    ),
+    "mixing knows the draft": (
+        E(MIXED, drafts.mixing_knows_the_draft),
+        E(MIXED, noise=drafts.MixingCoinWithoutPass, case=TWICE_REDRAFTED),
+    ),
+    "relaxation without its bound": (
+        E(_method(accept="lantern", delta=0), drafts.bound_not_looked_at),
+        E(_method(accept="lantern", delta=0), drafts.nearest_codes_wrong),
+    ),
+    "group without its gap": (
+        E(_method(accept="grouped", gap=0), drafts.group_forgets_the_gap),
+        E(_method(accept="grouped", gap=0), drafts.group_in_another_order),
     ),
     "cache not rolled back": (E(SJD, plants.cache_not_rolled_back), E(SJD, plants.rolled_back_by_overwriting)),
     "correction never fed": (E(SJD, plants.correction_never_fed), None),
