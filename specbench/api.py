@@ -90,4 +90,4 @@ def default_sampling(target: Target) -> Sampling:
             f"the target {name or type(target).__name__} has no protocol: say load_decoder(..., sampling=Sampling(...))"
         )
     model = registry.model(str(name))
-    return Sampling(**model.protocols[model.protocol])
+    return Sampling(**model.sampling(model.protocol))

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -46,6 +46,8 @@ class Terms:
     settings: dict[str, Any]
     overridden: tuple[str, ...]
     window: int | None
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """What the model's protocol says beyond sampling: template, unconditional row."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def cell_of(request: RunRequest, weights: str, prompts: str) -> Cell:
         settings=dict(request.settings),
         overridden=tuple(sorted(k for k, v in request.settings.items() if own.get(k) != v)),
         window=request.window,
+        recipe=registry.model(request.model).recipe(request.protocol),
     )
     return Cell(terms, code_fingerprint(request.method, request.model), request.lossless, request.prompts.name)
 

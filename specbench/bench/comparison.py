@@ -103,6 +103,7 @@ def _flat(cell: Cell) -> dict[str, Any]:
     }
     flat |= {"seed": terms.seed, "window": terms.window}
     flat |= {f"sampling.{key}": value for key, value in terms.sampling.items()}
+    flat |= {f"protocol.{key}": value for key, value in terms.recipe.items()}
     return flat | {f"method.{key}": value for key, value in terms.settings.items()}
 
 

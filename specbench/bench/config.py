@@ -54,6 +54,8 @@ class RunRequest:
     prompts: PromptRequest
     scorer: str = "auto"
     overridden: tuple[str, ...] = ()
+    path: str | None = None
+    """Folder or hub id of the model's weights, where they are not looked for by its name."""
 
     def identity(self) -> str:
         """Two requests with the same identity ask for the same images."""
@@ -94,11 +96,13 @@ def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> lis
     files = {
         "model": model.source,
         "sampling": f"{model.source}, protocol {request.protocol}",
+        "protocol": f"{model.source}, protocol {request.protocol}",
         "method": method.source,
         "prompts": f"conf/prompts/{request.prompts.name}.yaml",
         "scores": f"conf/scores/{request.scorer}.yaml",
     }
     shown = _flat(node, request)
+    shown |= {f"protocol.{key}": value for key, value in model.recipe(request.protocol).items()}
     rows = []
     for key, value in shown.items():
         source = "command line" if key in request.overridden else files.get(key.split(".")[0], "conf/config.yaml")
@@ -113,6 +117,7 @@ def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> lis
 def _flat(node: Mapping[str, Any], request: RunRequest) -> dict[str, Any]:
     """The settable keys of a composed configuration, in the order people read them."""
     flat: dict[str, Any] = {"model": request.model, "model.protocol": request.protocol, "method": request.method}
+    flat |= {"model.path": request.path} if "path" in node["model"] else {}
     flat |= {f"method.{key}": value for key, value in request.settings.items()}
     flat |= {"method.lossless": request.lossless, "window": request.window}
     flat |= {f"sampling.{key}": value for key, value in request.sampling.items()}
@@ -137,6 +142,8 @@ def _hydra() -> Iterator[Any]:
         typed = [(key, value) for key, value in point if key not in words.FREE_TEXT and _applies(key, point)]
         node = hydra_compose("config", overrides=[f"{_location(key)}={value}" for key, value in typed])
         for key in set(words.FREE_TEXT).intersection(dict(point)):
+            if key == "model.path" and "path" not in node.model:
+                raise UsageError(f"model {node.model.name} comes with its weights and takes no model.path")
             OmegaConf.update(node, key, dict(point)[key].replace("${", "\\${"))
         protocol, known = node.model.protocol, list(node.model.protocols)
         if protocol not in known:
@@ -187,6 +194,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         prompts=_prompts(prompts, node["prompt"]),
         scorer=node["scores"]["name"],
         overridden=overridden,
+        path=node["model"].get("path"),
     )
 
 

@@ -49,7 +49,7 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
         groups=shared,
         cost_curve=next((row["cost_curve"] for row in shared if row["cost_curve"]), None),
         warmup=outcome.warmup,
-        warnings=[*_prompt_warnings(groups), *_session_warnings(written, groups)],
+        warnings=[*_random(groups), *_prompt_warnings(groups), *_session_warnings(written, groups)],
         circumstances=circumstances(first.request.device, first.request.batch),
         prompts={
             "name": first.prompts.name,
@@ -157,6 +157,15 @@ def _cell_warnings(job: Job, outcome: Outcome) -> list[str]:
         return []
     images = "image" if changed == 1 else "images"
     return [f"{changed} stored {images} came out differently when decoded again (near-ties of {job.request.dtype})"]
+
+
+def _random(groups: Sequence[Group]) -> list[str]:
+    """Models whose numbers are about the code and about nothing else."""
+    names = {group.request.model for group in groups if getattr(group.target, "random_weights", False)}
+    return [
+        f"{name} has random weights: its pictures, counters and clocks say nothing about a real model"
+        for name in sorted(names)
+    ]
 
 
 def _prompt_warnings(groups: Sequence[Group]) -> list[str]:

@@ -9,26 +9,32 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specbench.bench import paths, registry, store
+from specbench.bench import paths, registry, store, weights
 from specbench.errors import SpecbenchError
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "typer", "rich", "pillow", "matplotlib", "safetensors")
 NEEDED_GB = 1.0
 
 
-def doctor(out: str | Path = "runs") -> list[dict[str, Any]]:
-    """``name state detail next_step`` of everything a run needs; ``state`` is ``ok``, ``missing`` or ``broken``."""
+def doctor(out: str | Path = "runs", models: Sequence[str] = (), path: str | None = None) -> list[dict[str, Any]]:
+    """``name state detail next_step`` of everything a run needs; ``state`` is ``ok``, ``missing`` or ``broken``.
+
+    With ``models``, of every file of their weights instead; ``path`` is a folder or hub id to look for them in.
+    Raises :class:`UsageError` for a model that does not exist.
+    """
+    if models:
+        return [row for name in models for row in _files(name, path)]
     rows = [_row("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")]
     rows += [_package(name) for name in PACKAGES]
     rows.append(_guarded("device", _device, "install a torch that runs on this machine"))
     rows.append(_guarded("configuration", lambda: str(paths.conf()), "install specbench again"))
-    rows += [_guarded(f"model {name}", partial(_model, name), "install specbench again") for name in registry.models()]
+    rows += [_weights(name) if model.family else _loaded(name) for name, model in registry.models().items()]
     rows.append(_guarded("store", partial(_store, Path(out)), "choose another folder with --out"))
     return rows
 
@@ -58,6 +64,24 @@ def _device() -> str:
     if torch.cuda.is_available():
         return f"cpu with {torch.get_num_threads()} threads, and {torch.cuda.get_device_name()}"
     return f"cpu with {torch.get_num_threads()} threads, no CUDA device"
+
+
+def _files(name: str, path: str | None) -> list[dict[str, Any]]:
+    chosen = registry.model(name)
+    rows = [_package("transformers")] if chosen.family else []
+    return [*rows, *weights.examine(name, path)] if chosen.weights else [*rows, _loaded(name)]
+
+
+def _weights(name: str) -> dict[str, Any]:
+    """A real model is not loaded to see whether it is there."""
+    try:
+        return _row(f"model {name}", True, weights.summary(name), "")
+    except SpecbenchError:
+        return _row(f"model {name}", False, "its weights are not here", f"specbench doctor model={name}")
+
+
+def _loaded(name: str) -> dict[str, Any]:
+    return _guarded(f"model {name}", partial(_model, name), "install specbench again")
 
 
 def _model(name: str) -> str:

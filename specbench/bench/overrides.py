@@ -20,10 +20,11 @@ FIXED = (
     *GROUPS,
     *SCALARS,
     "model.protocol",
+    "model.path",
     *(f"sampling.{name}" for name in ("temperature", "top_k", "top_p", "guidance")),
     *(f"prompts.{name}" for name in ("limit", "samples", "path")),
 )
-FREE_TEXT = ("prompt", "prompts.path")
+FREE_TEXT = ("prompt", "prompts.path", "model.path")
 """Captions and paths are taken as they are: a comma or a colon in them is neither a sweep nor grammar."""
 
 Combination = tuple[tuple[str, str], ...]

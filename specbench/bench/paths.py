@@ -7,6 +7,7 @@ Refuses to know: what is in the files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from specbench.errors import SpecbenchError
 
 PACKAGE = Path(__file__).resolve().parent.parent
+WEIGHTS_ROOT = "SPECBENCH_WEIGHTS_ROOT"
 
 
 @cache
@@ -39,6 +41,12 @@ def baselines() -> Path:
     """Where ``check`` keeps its baselines: ``results/baselines`` of the checkout, else of the current folder."""
     beside = PACKAGE.parent / "results" / "baselines"
     return beside if beside.is_dir() else Path("results") / "baselines"
+
+
+def weights_root() -> Path | None:
+    """The folder that holds the weights of many models: ``--weights-root``, or the environment variable behind it."""
+    named = os.environ.get(WEIGHTS_ROOT)
+    return Path(named) if named else None
 
 
 def group(name: str) -> Iterator[tuple[str, dict[str, Any]]]:

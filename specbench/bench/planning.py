@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench import metrics, registry, store
+from specbench.bench import metrics, registry, store, weights
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
 from specbench.bench.events import CellLabel
@@ -100,23 +100,25 @@ def prepare(requests: Sequence[RunRequest]) -> list[Group]:
 
     Raises :class:`UsageError` for unknown parts, a limit beyond the set, a window beyond the image's tokens.
     """
+    weights.require(requests)
     from specbench.decoding.laws import Sampling
 
     grouped: dict[str, list[RunRequest]] = {}
     for request in requests:
         _build(request, Sampling(**request.sampling))
         grouped.setdefault(_shared(request), []).append(request)
-    targets: dict[tuple[str, str, str], tuple[Target, str]] = {}
+    targets: dict[tuple[str, str, str, str | None], tuple[Target, str]] = {}
     groups = []
     for members in grouped.values():
         first = members[0]
         sampling = Sampling(**first.sampling)
         prompts, items = _prompts(first.prompts)
-        place = (first.model, first.dtype, first.device)
+        place = (first.model, first.dtype, first.device, first.path)
         if place not in targets:
             target = registry.load_target(*place)
             targets[place] = (target, weights_hash(target))
-        target, weights = targets[place]
+        loaded, weights_are = targets[place]
+        target = registry.follow(loaded, first.model, first.protocol)
         for request in members:
             if request.window is not None and request.window > target.grid.size:
                 raise UsageError(
@@ -126,7 +128,7 @@ def prepare(requests: Sequence[RunRequest]) -> list[Group]:
         jobs = tuple(
             Job(
                 request,
-                cell_of(request, weights, prompts.hash),
+                cell_of(request, weights_are, prompts.hash),
                 _build(request, sampling),
             )
             for request in wanted.values()
@@ -212,6 +214,10 @@ def held(groups: Sequence[Group], out: str | Path) -> dict[str, Records]:
 
 def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, Any]:
     """What :func:`specbench.bench.run` would do, without doing it: see ``docs/architecture.md``."""
+    memory = weights.fits(requests)
+    if (missing := weights.missing(requests)) is not None:
+        # What a run would take is worth knowing before gigabytes are downloaded for it.
+        return json_document(cells=[], prompts=None, memory=memory, missing=missing)
     groups = prepare(requests)
     have = held(groups, out)
     cells = []
@@ -235,7 +241,7 @@ def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, 
                     "to_run": runs[label.id],
                 }
             )
-    return json_document(cells=cells, prompts=sum(len(group.items) for group in groups))
+    return json_document(cells=cells, prompts=sum(len(group.items) for group in groups), memory=memory, missing=None)
 
 
 def json_document(**fields: Any) -> dict[str, Any]:

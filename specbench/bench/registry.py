@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.bench import paths
 from specbench.errors import SpecbenchError, UsageError, unknown
+from specbench.models.source import Bundle, bundles, require
 
 if TYPE_CHECKING:
     from specbench.decoding.interfaces import Decoder, Target
@@ -56,6 +57,21 @@ class Model:
     source: str = ""
     loader: Callable[..., Target] | None = None
     code: str = ""
+    family: str | None = None
+    """Who reads the checkpoint of a model whose weights are not shipped."""
+    tiny: bool = False
+    """Whether that checkpoint is written here, with random weights."""
+    weights: tuple[Bundle, ...] = ()
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    """Layers, widths and parameters, where the model's file states them: what memory is estimated from."""
+
+    def sampling(self, protocol: str) -> dict[str, Any]:
+        """The four filters of a protocol; whatever else it says is about prompts."""
+        return {key: self.protocols[protocol][key] for key in NO_PROTOCOL}
+
+    def recipe(self, protocol: str) -> dict[str, Any]:
+        """What a protocol says beyond its filters: template, unconditional row, formula."""
+        return {key: value for key, value in self.protocols[protocol].items() if key not in NO_PROTOCOL}
 
 
 @dataclass(frozen=True)
@@ -208,7 +224,14 @@ def _shipped_methods() -> dict[str, Method]:
 @cache
 def _shipped_models() -> dict[str, Model]:
     return {
-        choice: Model(node["name"], node["summary"], node["protocol"], node["protocols"], f"conf/model/{choice}.yaml")
+        choice: Model(
+            **{k: node[k] for k in ("name", "summary", "protocol", "protocols")},
+            source=f"conf/model/{choice}.yaml",
+            family=node.get("family"),
+            tiny=bool(node.get("tiny", False)),
+            weights=bundles(node.get("weights", ())),
+            sizes=node.get("sizes", {}),
+        )
         for choice, node in paths.group("model")
     }
 
@@ -285,11 +308,11 @@ def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any])
         raise UsageError(f"method {name!r} does not take these settings: {error}") from error
 
 
-def load_target(name: str, dtype: str = "float32", device: str = "cpu") -> Target:
-    """Load the model called ``name``.
+def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: str | None = None) -> Target:
+    """Load the model called ``name`` under its default protocol; ``path`` is a folder or hub id of other weights.
 
-    Raises :class:`UsageError` with the nearest name when there is none, :class:`SpecbenchError` when a plugin's loader
-    fails.
+    Raises :class:`UsageError` with the nearest name when there is none, :class:`SpecbenchError` when its weights are
+    not here or a plugin's loader fails.
     """
     chosen = model(name)
     if chosen.loader is not None:
@@ -299,6 +322,20 @@ def load_target(name: str, dtype: str = "float32", device: str = "cpu") -> Targe
             raise
         except (Exception, SystemExit) as error:
             raise SpecbenchError(f"model {name!r} failed to load: {type(error).__name__}: {error}") from error
-    from specbench.models import load_target as load
+    if chosen.family is None:
+        from specbench.models import load_target as load
 
-    return load(name, dtype=dtype, device=device)
+        return load(name, dtype=dtype, device=device)
+    found = require(name, chosen.weights, path, paths.weights_root())
+    from specbench.models import load_checkpoint
+
+    recipe = chosen.recipe(chosen.protocol)
+    return load_checkpoint(chosen.family, name, found, dtype, device, recipe, tiny=chosen.tiny and path is None)
+
+
+def follow(target: Target, name: str, protocol: str) -> Target:
+    """The same weights under another protocol of the model called ``name``."""
+    recipe = model(name).recipe(protocol)
+    switch = getattr(target, "follow", None)
+    return switch(recipe) if callable(switch) and recipe else target
+

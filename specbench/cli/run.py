@@ -16,6 +16,8 @@ import typer
 from specbench.cli import options as o
 from specbench.errors import IncompleteError, UsageError
 
+MEMORY = ("weights", "kv_cache", "activations", "total")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -87,6 +89,12 @@ def _plan(document: Mapping[str, Any], as_json: bool) -> int:
     if as_json:
         emit_json(document)
     else:
+        if document["memory"]:
+            print_rows(document["memory"], ("model", "dtype", "window", "batch", *MEMORY))
+            say("memory in GiB, estimated from the model's sizes")
+        if document["missing"]:
+            say(document["missing"])
+            return 0
         print_rows(document["cells"], ("model", "method", "window", "seed", "images", "stored", "to_run"))
         say(f"{sum(cell['to_run'] for cell in document['cells'])} images to decode; nothing was run")
     return 0

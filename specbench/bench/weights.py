@@ -1,0 +1,114 @@
+"""Weights of real models: are they here, what is missing, and how much memory a run takes.
+
+Knows: the model files' facts about checkpoints and sizes, and the places that are looked at.
+Refuses to know: torch, and what is in a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specbench.bench import paths, registry
+from specbench.bench.config import RunRequest
+from specbench.errors import SpecbenchError
+from specbench.models import source
+
+BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+GIB = 2**30
+
+
+def require(requests: Iterable[RunRequest]) -> None:
+    """Raise :class:`SpecbenchError`, before anything heavy is imported, when the weights of a model are not here."""
+    for name, path in dict.fromkeys((request.model, request.path) for request in requests):
+        chosen = registry.model(name)
+        if chosen.family is not None:
+            source.require(name, chosen.weights, path, paths.weights_root())
+
+
+def missing(requests: Iterable[RunRequest]) -> str | None:
+    """What :func:`require` would say, as a sentence; None where everything is here."""
+    try:
+        require(requests)
+    except SpecbenchError as error:
+        return str(error)
+    return None
+
+
+def examine(name: str, path: str | None = None) -> list[dict[str, Any]]:
+    """``name state detail next_step`` of every file that a model needs; one row for a model that needs none."""
+    chosen = registry.model(name)
+    rows = []
+    for found in source.locate(chosen.weights, path, paths.weights_root()):
+        part = found.bundle
+        for file in part.files:
+            gone = [
+                each for each in found.missing if each == file or (file == source.WEIGHTS and each not in part.files)
+            ]
+            rows.append(
+                {
+                    "name": f"{name}: {file}",
+                    "state": "missing" if gone else "ok",
+                    "detail": ", ".join(gone) if gone else str(found.folder),
+                    "next_step": _next_step(part) if gone else None,
+                }
+            )
+        rows.append(
+            {
+                "name": f"{name}: licence",
+                "state": "ok",
+                "detail": f"{part.licence}; {part.gigabytes:g} GB",
+                "next_step": None,
+            }
+        )
+    return rows
+
+
+def _next_step(part: source.Bundle) -> str:
+    return f"download it from {' or '.join(part.hubs)} into ROOT/{part.hubs[0]} and add --weights-root ROOT"
+
+
+def summary(name: str) -> str:
+    """One sentence: where the weights are. Raises :class:`SpecbenchError` when some are missing."""
+    chosen = registry.model(name)
+    found = source.require(name, chosen.weights, None, paths.weights_root())
+    return "; ".join(str(part.folder) for part in found) if found else "written here when first asked for"
+
+
+def memory(request: RunRequest) -> dict[str, Any] | None:
+    """GiB that a cell takes: ``weights``, ``kv_cache``, ``activations`` and their sum ``total``; None if unknown.
+
+    Activations are the largest that live at once in a pass: the logits of both rows in the computing dtype, their
+    float32 copies, the guided ones and up to four laws of the same size (target, draft, residual, noise), and two
+    layers' worth of hidden states. Allocators and libraries take more; it is an estimate, not a promise.
+    """
+    sizes: Mapping[str, float] = registry.model(request.model).sizes
+    if not sizes:
+        return None
+    width, batch, each = request.window or 1, request.batch, BYTES[request.dtype]
+    rows = batch * (1 if request.sampling["guidance"] in (None, 1) else 2)
+    head = sizes["width"] / sizes["heads"]
+    slots = sizes["tokens"] + sizes["row_ends"] + PROMPT + width
+    weights = sizes["parameters"] * each + sizes["picture_parameters"] * 4
+    cache = 2 * sizes["layers"] * rows * sizes["kv_heads"] * head * slots * each
+    fed = rows * (PROMPT + width)
+    hidden = fed * (4 * sizes["width"] + 3 * sizes["feedforward"]) * each
+    codes = width * sizes["codes"] * (rows * (each + 4) + batch * 5 * 4)
+    parts = {"weights": weights / GIB, "kv_cache": cache / GIB, "activations": (hidden + codes) / GIB}
+    return {"model": request.model, "dtype": request.dtype, "window": width, "batch": batch} | {
+        key: round(value, 3) for key, value in {**parts, "total": sum(parts.values())}.items()
+    }
+
+
+PROMPT = 64
+"""Prompt tokens that the estimate assumes."""
+
+
+def fits(requests: Iterable[RunRequest]) -> list[dict[str, Any]]:
+    """:func:`memory` of every request that has one, each once."""
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for request in requests:
+        found = memory(request)
+        if found is not None:
+            seen.setdefault(tuple(found.values()), found)
+    return list(seen.values())

@@ -1,0 +1,106 @@
+"""What every real family must show, said once: the checks that need a target of that family and nothing else."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specbench.decoding.build import build_decoder
+from specbench.decoding.interfaces import START, Forward, Prompt, Target
+from specbench.decoding.laws import Sampling
+
+PROMPTS = [Prompt("a", "a red circle"), Prompt("b", "two stars above a very blue square"), Prompt("c", "")]
+DATA_DEPENDENT = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal", "aten.masked_select")
+
+
+def codes(target: Target, rows: int = len(PROMPTS)) -> Tensor:
+    return torch.randint(target.vocab, (rows, target.grid.size), generator=torch.Generator().manual_seed(1))
+
+
+def start(rows: int = len(PROMPTS)) -> Tensor:
+    return torch.full((rows, 1), START)
+
+
+def whole(target: Target, tokens: Tensor, guidance: float | None = 3.0) -> Forward:
+    """One pass over the whole of known images."""
+    fed = torch.cat([start(len(tokens)), tokens[:, :-1]], 1)
+    return target.begin(PROMPTS[: len(tokens)], guidance).forward(fed, taps=(0,))
+
+
+def advanced(target: Target, tokens: Tensor, committed: list[int], guidance: float | None = 3.0):
+    """A canvas whose rows have committed different numbers of ``tokens``, and the last code of each row."""
+    canvas, most = target.begin(PROMPTS, guidance), max(committed)
+    canvas.forward(torch.cat([start(), tokens[:, : most - 1]], 1))
+    canvas.keep(torch.tensor(committed))
+    return canvas, tokens.gather(1, torch.tensor(committed)[:, None] - 1)
+
+
+def check_trees_equal_their_paths(target: Target, committed: list[int], width: int = 11, rounds: int = 3) -> float:
+    """Random trees, each followed by keeping a path and by what comes then. Returns the worst difference."""
+    tokens, worst = codes(target), 0.0
+    canvas, last = advanced(target, tokens, committed)
+    generator, done = torch.Generator().manual_seed(2), torch.tensor(committed)
+    for _ in range(rounds):
+        parents = torch.stack(
+            [torch.tensor([-1] + [int(torch.randint(j, (), generator=generator)) for j in range(1, width)])] * 3
+        )
+        drafts = torch.randint(target.vocab, (3, width), generator=generator)
+        drafts[:, :1] = last
+        got = canvas.forward(drafts, parents)
+        for row in range(3):
+            for node in range(width):
+                path = [node]
+                while parents[row, path[0]] >= 0:
+                    path.insert(0, int(parents[row, path[0]]))
+                if int(done[row]) + len(path) > target.grid.size:
+                    continue
+                line = torch.cat([tokens[row, : done[row] - 1], drafts[row, path]])
+                alone = target.begin([PROMPTS[row]], 3.0).forward(torch.cat([start(1), line[None]], 1))
+                worst = max(worst, float((alone.logits[0, -1] - got.logits[row, node]).abs().max()))
+        path = [width - 1]
+        while parents[0, path[0]] >= 0:
+            path.insert(0, int(parents[0, path[0]]))
+        for row in range(3):  # the codes that were kept replace the known ones
+            tokens[row, done[row] : done[row] + len(path) - 1] = drafts[row, path[1:]]
+        canvas.keep(torch.full((3,), len(path)), torch.tensor([path] * 3))
+        done = done + len(path)
+        last = tokens.gather(1, done[:, None] - 1)
+    return worst
+
+
+def check_replay_is_ar(target: Target, window: int = 12) -> None:
+    """Token for token, in float64, with every row at its own pace."""
+    ar = build_decoder({"decoder": "ar"}, None, Sampling(guidance=3.0)).decode(target, PROMPTS, seed=3)
+    settings = {"decoder": "jacobi", "redraft": "gumbel", "accept": "replay"}
+    replay = build_decoder(settings, window, Sampling(guidance=3.0)).decode(target, PROMPTS, seed=3)
+    assert torch.equal(ar.tokens, replay.tokens)
+    assert int(replay.trace.nfe.max()) < target.grid.size, "replay saved no pass: the check sees nothing"
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations whose result the host must wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += any(str(func).startswith(name) for name in DATA_DEPENDENT)
+        return func(*args, **(kwargs or {}))
+
+
+def check_passes_never_wait(target: Target) -> None:
+    """A pass and what is kept of it cost no wait: the one per pass that there may be belongs to the loop."""
+    tokens = codes(target)
+    canvas, last = advanced(target, tokens, [3, 5, 4])
+    with Waits() as waits:
+        canvas.forward(torch.cat([last, tokens[:, 6:9]], 1))
+        canvas.keep(torch.tensor([1, 2, 3]))
+        parents = torch.tensor([[-1, 0, 0, 1]]).expand(3, -1)
+        canvas.forward(torch.cat([last, tokens[:, 6:9]], 1), parents)
+        canvas.keep(torch.tensor([1, 2, 3]), torch.tensor([[0, 1, 3]]).expand(3, -1))
+    assert waits.count == 0
+    with Waits() as waits:
+        int(last.sum())
+    assert waits.count == 1, "the counter sees nothing"
