@@ -82,7 +82,10 @@ class _Origin:
     file: Path | None = None
 
 
-_NOTEBOOK = _Origin("this Python session")
+SESSION = "this Python session"
+"""Source of what was registered by neither a plugin file nor an entry point: no other process can see it."""
+
+_NOTEBOOK = _Origin(SESSION)
 _methods: dict[str, Method] = {}
 _models: dict[str, Model] = {}
 _loaded: set[Path] = set()
@@ -174,6 +177,11 @@ def load_plugins(plugins: Iterable[str | Path] = ()) -> None:
         sys.modules[spec.name] = module
         _guarded(_Origin(str(given), path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr] # noqa: B023
         _loaded.add(path)
+
+
+def loaded_plugins() -> tuple[str, ...]:
+    """The plugin files that were loaded, for another process to load."""
+    return tuple(str(path) for path in sorted(_loaded))
 
 
 @cache

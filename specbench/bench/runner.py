@@ -7,41 +7,47 @@ Refuses to know: configuration words, file layouts, statistics.
 from __future__ import annotations
 
 import random
-import time
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any
 
 from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
+from specbench.bench.diagnosis import code as diagnosis_code
 from specbench.bench.document import Outcome, build_document
 from specbench.bench.events import CellFailed, Event, ImageDone, Note, Planned, WarmedUp
+from specbench.bench.making import Failure, Made, make
 from specbench.bench.planning import Group, Job, Round, prepare, todo
-from specbench.bench.received import check_generation
 from specbench.bench.scoring import score_missing
 from specbench.bench.store import CellWriter, Writer
-from specbench.errors import SpecbenchError, UsageError
-from specbench.models.counted import Counted
-
-if TYPE_CHECKING:
-    from specbench.decoding.interfaces import Generation, Target
+from specbench.bench.workers import Task, decode_in_processes, refuse
+from specbench.errors import UsageError
 
 OnEvent = Callable[[Event], None]
 
 
-def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEvent | None = None) -> dict[str, Any]:
+def run(
+    requests: Sequence[RunRequest],
+    out: str | Path = "runs",
+    on_event: OnEvent | None = None,
+    workers: int = 1,
+    clocks: bool = True,
+) -> dict[str, Any]:
     """Decode what is missing of ``requests`` and of their AR cells, and return the run document.
 
     Batches are runs of prompt indices and noise is addressed, so a run that was killed and resumed, or extended by a
     larger limit, holds the same images as one that was not. A cell that fails is noted and the others go on.
+    ``workers`` above 1 decode side by side, in processes of their own; nothing is timed then, nor where ``clocks`` is
+    off: only pictures and counters are kept.
     Raises :class:`SpecbenchError` when the request or the store is at fault (``UsageError``: nothing was written).
     """
     if not requests:
         raise UsageError("there is nothing to run")
+    refuse(requests, workers)
     tell = on_event or (lambda event: None)
-    groups = prepare(requests)
+    groups = prepare(requests, clocks and workers == 1)
     with Writer(out) as store:
         work = {job.cell.id: store.cell(job.cell) for g in groups for job in g.jobs}
         rounds = [(g, r, todo(g, work, r.keys)) for g in groups for r in g.rounds()]
@@ -52,10 +58,40 @@ def run(requests: Sequence[RunRequest], out: str | Path = "runs", on_event: OnEv
         outcome = Outcome(total=total)
         runs = [_GroupRun(group, store, tell, outcome) for group in groups]
         if total or any(each.curve_missing(False) for each in runs):
-            store.begin_session(circumstances(groups[0].request.device, groups[0].request.batch))
+            found = circumstances(groups[0].request.device, groups[0].request.batch)
+            store.begin_session(found if workers == 1 else {**found, "threads": 1, "workers": workers})
+        if workers > 1:
+            _side_by_side(runs, requests, workers)
         for each in runs:
-            each.run()
+            each.finish(worked=workers == 1 and each.work())
         return build_document(groups, store, outcome)
+
+
+def _side_by_side(runs: Sequence[_GroupRun], requests: Sequence[RunRequest], workers: int) -> None:
+    """Decode what is missing in processes of their own, the widest windows first, so that no long batch is the last."""
+    groups = [each.group for each in runs]
+    rounds = [list(group.rounds()) for group in groups]
+    tasks, dealt = [], set()
+    for at, mine in enumerate(runs):
+        for number, each in enumerate(rounds[at]):
+            for job in mine.todo(each):
+                # A cell may be in two groups, of which one asks for more images: what both want is made once.
+                if (job.cell.id, *each.keys) not in dealt:
+                    dealt.add((job.cell.id, *each.keys))
+                    tasks.append(Task(at, number, groups[at].jobs.index(job), mine.new(job, each)))
+                else:
+                    mine.outcome.total -= len(each.keys)
+    tasks.sort(key=lambda task: -groups[task.group].jobs[task.job].cell.width)
+
+    def skip(task: Task) -> bool:
+        mine = runs[task.group]
+        dead = groups[task.group].jobs[task.job].cell.id in mine.dead
+        mine.outcome.total -= len(rounds[task.group][task.round].keys) * dead
+        return dead
+
+    with closing(decode_in_processes(requests, groups, tasks, workers, skip)) as results:
+        for task, made in results:
+            runs[task.group].take(groups[task.group].jobs[task.job], rounds[task.group][task.round], made)
 
 
 def shuffled(jobs: Sequence[Job], index: int) -> list[Job]:
@@ -64,19 +100,6 @@ def shuffled(jobs: Sequence[Job], index: int) -> list[Job]:
     A mere rotation would put each cell behind the same other one in every round, with that one's caches and heat.
     """
     return random.Random(index).sample(jobs, len(jobs))
-
-
-def plainly(error: BaseException) -> str:
-    """An error as a cell's sentence: its own where it was written for people, else with its type."""
-    return str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
-
-
-class _Seen(NamedTuple):
-    """What is looked up about new images outside the clock: PNG bytes, nats per token, seconds of all pixels."""
-
-    pictures: list[bytes]
-    entropies: list[float | None]
-    pixel_seconds: float
 
 
 @dataclass
@@ -89,18 +112,26 @@ class _GroupRun:
     outcome: Outcome
     dead: set[str] = field(default_factory=set)
 
-    def run(self) -> None:
-        """Warm up, go through the rounds, measure the cost curve, score what has no score yet."""
-        cells = {job.cell.id: self.store.cell(job.cell) for job in self.group.jobs}
-        rounds = [(each, jobs) for each in self.group.rounds() if (jobs := todo(self.group, cells, each.keys))]
+    def work(self) -> bool:
+        """Warm up and go through the rounds; whether there was anything to do."""
+        rounds = [(each, jobs) for each in self.group.rounds() if (jobs := self.todo(each))]
         if rounds and self.group.timed:
             self._warm_up({job.cell.id: job for _, jobs in rounds for job in jobs}.values())
         for each, jobs in rounds:
             self._round(each, jobs)
-        if self.curve_missing(bool(rounds)):
+        return bool(rounds)
+
+    def finish(self, worked: bool) -> None:
+        """Measure the cost curve where it is due, and score what has no score yet."""
+        if self.curve_missing(worked):
             self._cost_curve()
         for job in self.group.jobs:
-            score_missing(cells[job.cell.id], self.group)
+            score_missing(self.store.cell(job.cell), self.group)
+
+    def todo(self, each: Round) -> list[Job]:
+        """The jobs of a round that must run and can."""
+        have = {job.cell.id: self.store.cell(job.cell) for job in self.group.jobs}
+        return todo(self.group, have, each.keys)
 
     def curve_missing(self, worked: bool) -> bool:
         """Whether to time the passes: beside fresh clocks, or where an earlier run was cut off before it did."""
@@ -110,7 +141,10 @@ class _GroupRun:
     def _warm_up(self, jobs: Any) -> None:
         """Decode one image per cell and throw it away: first calls pay for allocations and caches."""
         for job in jobs:
-            if self._decode(job, Round(0, 0, self.group.items[:1])) is not None:
+            made = make(self.group, job, Round(0, 0, self.group.items[:1]), ())
+            if isinstance(made, Failure):
+                self._fail(job, made)
+            else:
                 self.outcome.warmup += 1
                 self.tell(WarmedUp(job.label))
 
@@ -118,40 +152,26 @@ class _GroupRun:
         for job in shuffled(jobs, each.index):
             if job.cell.id in self.dead:
                 self.outcome.total -= len(each.keys)
-                continue
-            decoded = self._decode(job, each)
-            if decoded is None:
-                self.outcome.total -= len(each.keys)
             else:
-                self._keep(job, each, *decoded)
+                self.take(job, each, make(self.group, job, each, self.new(job, each)))
 
-    def _decode(self, job: Job, each: Round) -> tuple[Generation, float] | None:
-        """Decode one batch under the clock: the generation and its wall seconds, or None when the cell failed."""
-        import torch
-
-        from specbench.bench.probe import synchronize
-
-        request, target = job.request, cast("Target", counted := Counted(self.group.target))
-        try:
-            synchronize(request.device)
-            start = time.perf_counter()
-            generation = job.decoder.decode(target, each.prompts, seed=request.seed, sample=each.sample)
-            synchronize(request.device)
-            wall = time.perf_counter() - start
-            check_generation(generation, counted, len(each.prompts))
-            return generation, wall
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            self._fail(job, "oom", f"out of memory: {error}".strip(": "))
-        except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as a success
-            self._fail(job, "failed", plainly(error))
-        return None
-
-    def _fail(self, job: Job, state: str, message: str) -> None:
-        sentence = message.splitlines()[0]
+    def new(self, job: Job, each: Round) -> tuple[int, ...]:
+        """The rows of a round that the store does not have yet."""
         writer = self.store.cell(job.cell)
-        writer.append(
-            "failure", state=state, error=sentence, traceback=traceback.format_exc(), session=self.store.session
-        )
+        return tuple(row for row, key in enumerate(each.keys) if key not in writer.images)
+
+    def take(self, job: Job, each: Round, made: Made | Failure) -> None:
+        """Keep a batch, or note why there is none: its cell fails, with nothing of the batch stored."""
+        if isinstance(made, Failure):
+            self.outcome.total -= len(each.keys)
+            self._fail(job, made)
+        else:
+            self._keep(job, each, made)
+
+    def _fail(self, job: Job, failure: Failure) -> None:
+        state, sentence = failure.state, failure.error.splitlines()[0]
+        writer = self.store.cell(job.cell)
+        writer.append("failure", state=state, error=sentence, traceback=failure.traceback, session=self.store.session)
         self._stop(job, state, sentence)
         for other in self.group.jobs:
             if other.cell.id in self.dead:
@@ -166,24 +186,18 @@ class _GroupRun:
         self.outcome.stopped[job.cell.id] = (state, message)
         self.tell(CellFailed(job.label, state, message))
 
-    def _keep(self, job: Job, each: Round, generation: Generation, wall: float) -> None:
-        """Store a batch: new images with picture and record, known ones compared; the timing of all."""
-        writer = self.store.cell(job.cell)
-        tokens = generation.tokens.cpu()
-        new = [row for row, key in enumerate(each.keys) if key not in writer.images]
-        for row in set(range(len(each.keys))).difference(new):
-            if writer.images[each.keys[row]]["tokens"] != tokens[row].tolist():
+    def _keep(self, job: Job, each: Round, made: Made) -> None:
+        """Store a batch: new images with picture and record, known ones compared; the timing of all, where timed."""
+        writer, looked_at = self.store.cell(job.cell), zip(made.pictures, made.entropies, strict=True)
+        fresh = dict(zip(made.new, looked_at, strict=True))
+        for row, key in enumerate(each.keys):
+            if key not in writer.images:
+                self._store_image(writer, each, made, row, *fresh[row])
+            elif writer.images[key]["tokens"] != made.tokens[row]:
                 self.outcome.changed[job.cell.id] = self.outcome.changed.get(job.cell.id, 0) + 1
-        seconds = {name: generation.trace.seconds.get(name, 0.0) for name in ("prefill", "passes", "sampling")}
-        try:
-            found = self._look(job, each, new, generation)
-        except Exception as error:  # the target's own pixels and laws: its cell fails, with nothing of it stored
-            self._fail(job, "failed", plainly(error))
-            self.outcome.total -= len(each.keys)
-            return
-        seconds["pixels"] = found.pixel_seconds * len(each.keys) / max(1, len(new))
-        self._store_images(writer, each, new, generation, found)
-        for prompt, sample in each.keys:
+        for (prompt, sample), sums in zip(each.keys, made.sums or (), strict=False):
+            writer.append("diagnostics", prompt=prompt, sample=sample, code=diagnosis_code(), sums=sums)
+        for prompt, sample in each.keys if self.group.clocks else ():
             # Several records of one batch carry its time; session and round tell them apart from several batches.
             writer.append(
                 "timing",
@@ -192,48 +206,31 @@ class _GroupRun:
                 session=self.store.session,
                 round=each.index,
                 rows=len(each.keys),
-                wall=wall,
-                **(seconds if new else {**seconds, "pixels": None}),
+                wall=made.wall,
+                **made.seconds,
             )
+        latency = sum(made.seconds[name] or 0.0 for name in ("prefill", "passes", "sampling"))
         for row, (prompt, sample) in enumerate(each.keys):
             self.outcome.done += 1
-            latency = seconds["prefill"] + seconds["passes"] + seconds["sampling"]
-            nfe = int(generation.trace.nfe[row])
+            nfe = made.nfe[row]
             self.tell(ImageDone(job.label, prompt, sample, nfe, latency, self.outcome.done, self.outcome.total))
 
-    def _look(self, job: Job, each: Round, new: Sequence[int], generation: Generation) -> _Seen:
-        """Pictures of the images in rows ``new``, and for AR the entropy of their laws; stores nothing."""
-        from specbench.bench.probe import mean_entropy
-        from specbench.bench.scoring import png
-
-        if not new:
-            return _Seen([], [], 0.0)
-        start = time.perf_counter()
-        pixels = self.group.target.pixels(generation.tokens[new])
-        seconds = time.perf_counter() - start
-        entropies: list[float | None] = [None] * len(new)
-        if job is self.group.jobs[0]:
-            prompts = [each.prompts[row] for row in new]
-            entropies = list(mean_entropy(self.group.target, self.group.sampling, prompts, generation.tokens[new]))
-        return _Seen([png(picture) for picture in pixels], entropies, seconds)
-
-    def _store_images(
-        self, writer: CellWriter, each: Round, new: Sequence[int], generation: Generation, found: _Seen
+    def _store_image(
+        self, writer: CellWriter, each: Round, made: Made, row: int, data: bytes, entropy: float | None
     ) -> None:
-        for row, data, entropy in zip(new, found.pictures, found.entropies, strict=True):
-            prompt = each.prompts[row]
-            picture = writer.picture(prompt.id, each.sample, data)
-            writer.append(
-                "image",
-                prompt=prompt.id,
-                text=prompt.text,
-                sample=each.sample,
-                tokens=generation.tokens[row].tolist(),
-                trace=generation.trace.row(row),
-                entropy=None if entropy is None else round(entropy, 6),
-                session=self.store.session,
-                **picture,
-            )
+        prompt = each.prompts[row]
+        picture = writer.picture(prompt.id, each.sample, data)
+        writer.append(
+            "image",
+            prompt=prompt.id,
+            text=prompt.text,
+            sample=each.sample,
+            tokens=made.tokens[row],
+            trace=made.traces[row],
+            entropy=None if entropy is None else round(entropy, 6),
+            session=self.store.session,
+            **picture,
+        )
 
     def _cost_curve(self) -> None:
         from specbench.bench.probe import WINDOWS, cost_curve

@@ -11,7 +11,7 @@ transcribed from it by a third party, C second-hand or contradictory, D derived 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -34,6 +34,7 @@ PRINTED: Mapping[str, tuple[str, ...]] = {
 DERIVED = {"nfe_ratio": "NFE", "latency_ratio": "latency"}
 """Column of a ratio to the published metric that gives it as AR ÷ method, where no ratio is printed."""
 
+UNITS = {"NFE": "passes", "latency": "s", "saturates_at": "tokens"}
 QUALITY = ("FID", "FVD", "CLIP")
 COLUMNS = (*PRINTED, "accuracy")
 CLOCKS = ("latency_ratio", "forward_ms", "sampling_ms")
@@ -187,6 +188,11 @@ def _check(table: Table) -> None:
         raise SpecbenchError(f"conf/table/{table.name}.yaml: wrong {', wrong '.join(wrong)}")
 
 
+def _mismatched(claim: Claim) -> bool:
+    """Accuracies are compared by their difference, everything else by a quotient."""
+    return (claim.kind == "same") != (claim.metric == "accuracy")
+
+
 @cache
 def published() -> tuple[dict[str, str], ...]:
     """Every row of ``results/published``: paper, table, model, dataset, method, setting, window, metric, value, …"""
@@ -218,9 +224,11 @@ def select(selector: Selector) -> Published | None:
     if len(found) != expected:
         raise SpecbenchError(f"results/published: {dict(selector)} means {len(found)} values, and {expected} expected")
     if expected == 1:
-        return Published(float(found[0]["value"]), _short(found[0]["value"]), found[0]["confidence"], _cite(found[0]))
+        row = found[0]
+        return Published(float(row["value"]), _text(row), row["confidence"], _cite(row))
     total = sum(float(row["value"]) for row in found)
-    return Published(total, f"{total:.2f}", "D", f"sum of {expected} rows of {_cite(found[0])}")
+    letter = _derived(row["confidence"] for row in found)
+    return Published(total, f"{total:.2f}", letter, f"sum of {expected} rows of {_cite(found[0])}")
 
 
 def _quotient(own: Selector, ar: Selector, metric: str) -> Published | None:
@@ -228,9 +236,16 @@ def _quotient(own: Selector, ar: Selector, metric: str) -> Published | None:
     if bottom is None or bottom.value is None:
         return None
     if top is None or top.value is None:
-        return Published(None, f"{metric} {bottom.text}", bottom.confidence, bottom.source)
+        return Published(None, f"{bottom.text} {UNITS[metric]}", bottom.confidence, bottom.source)
     ratio = top.value / bottom.value
-    return Published(ratio, f"{ratio:.2f}", "D", f"{top.text} ÷ {bottom.text}, {bottom.source}")
+    letter = _derived((top.confidence, bottom.confidence))
+    return Published(ratio, f"{ratio:.2f}", letter, f"{top.text} ÷ {bottom.text}, {bottom.source}")
+
+
+def _derived(letters: Iterable[str]) -> str:
+    """D, and what it is derived from where that is not printed in the paper itself."""
+    weakest = max(letters)
+    return "D" if weakest == "A" else f"D from {weakest}"
 
 
 def _quality(selector: Selector) -> Published | None:
@@ -242,8 +257,11 @@ def _quality(selector: Selector) -> Published | None:
     return Published(None, text, worst, scores[0][1].source)
 
 
-def _short(value: str) -> str:
-    return f"{float(value):.2f}" if "." in value and len(value.split(".")[1]) < 2 else value
+def _text(row: Mapping[str, str]) -> str:
+    """The value as papers print it: ratios and scores with two decimals, counts as they are."""
+    value = row["value"]
+    whole_or_long = row["metric"] in UNITS or len(value.partition(".")[2]) > 1
+    return value if whole_or_long else f"{float(value):.2f}"
 
 
 def _cite(row: Mapping[str, str]) -> str:
