@@ -59,13 +59,17 @@ class Round:
 
 @dataclass(frozen=True)
 class Group:
-    """Cells of one AR cell: same model, precision, sampling, prompts, seed and batch. ``jobs[0]`` is AR."""
+    """Cells of one AR cell: same model, precision, sampling, prompts, seed and batch. ``jobs[0]`` is AR.
+
+    ``clocks`` says whether anything is to be timed at all; without it only counters and pictures are wanted.
+    """
 
     target: Target
     sampling: Sampling
     prompts: PromptSet
     items: tuple[Prompt, ...]
     jobs: tuple[Job, ...]
+    clocks: bool = True
 
     @property
     def request(self) -> RunRequest:
@@ -75,7 +79,7 @@ class Group:
     @property
     def timed(self) -> bool:
         """Latency is that of one image: it is measured at batch 1 and nowhere else."""
-        return self.request.batch == 1
+        return self.clocks and self.request.batch == 1
 
     @property
     def scorer(self) -> str | None:
@@ -95,7 +99,7 @@ class Group:
         return [key for each in self.rounds() for key in each.keys]
 
 
-def prepare(requests: Sequence[RunRequest]) -> list[Group]:
+def prepare(requests: Sequence[RunRequest], clocks: bool = True) -> list[Group]:
     """Build decoders, load prompts and targets once each, add the AR cells.
 
     Raises :class:`UsageError` for unknown parts, a limit beyond the set, a window beyond the image's tokens.
@@ -133,7 +137,7 @@ def prepare(requests: Sequence[RunRequest]) -> list[Group]:
             )
             for request in wanted.values()
         )
-        groups.append(Group(target, sampling, prompts, items, jobs))
+        groups.append(Group(target, sampling, prompts, items, jobs, clocks))
     return groups
 
 
@@ -189,6 +193,8 @@ def pending(group: Group, job: Job, records: Records, baseline: Records, keys: S
     """
     if any(key not in records.images for key in keys):
         return True
+    if not group.clocks:
+        return False
     if group.timed:
         return len(metrics.timed_pairs(baseline, records, keys)) < len(keys)
     # A rest of one image is no batch: throughput leaves it out.
@@ -212,13 +218,13 @@ def held(groups: Sequence[Group], out: str | Path) -> dict[str, Records]:
     return {job.cell.id: store.Records(job.cell, folder / job.cell.id) for group in groups for job in group.jobs}
 
 
-def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, Any]:
+def plan(requests: Sequence[RunRequest], out: str | Path = "runs", clocks: bool = True) -> dict[str, Any]:
     """What :func:`specbench.bench.run` would do, without doing it: see ``docs/architecture.md``."""
     memory = weights.fits(requests)
     if (missing := weights.missing(requests)) is not None:
         # What a run would take is worth knowing before gigabytes are downloaded for it.
         return json_document(cells=[], prompts=None, memory=memory, missing=missing)
-    groups = prepare(requests)
+    groups = prepare(requests, clocks)
     have = held(groups, out)
     cells = []
     for group in groups:
@@ -236,6 +242,7 @@ def plan(requests: Sequence[RunRequest], out: str | Path = "runs") -> dict[str, 
                     "method": label.method,
                     "window": job.cell.width,
                     "seed": label.seed,
+                    "tokens": group.target.grid.size,
                     "images": len(wanted),
                     "stored": sum(key in have[label.id].images for key in wanted),
                     "to_run": runs[label.id],
