@@ -122,7 +122,7 @@ class Growth:
             had = (row < laws.shape[1])[..., None]
             then = laws[board.rows[..., None], row.clamp(max=laws.shape[1] - 1)[..., None], token]
             if back <= self.history:
-                share = had * self.decay**back
+                share = had.to(now.dtype) * self.decay**back
                 mean, weight = mean + share * then, weight + share
             if back <= self.growth:
                 rising, later = rising & had & (later > then), then
