@@ -45,6 +45,11 @@ class Method:
     code: str = ""
     """Hash of the plugin's source: a part of the cell's code fingerprint. Empty for shipped methods."""
 
+    @property
+    def is_plugin(self) -> bool:
+        """Whether it was registered, and not shipped: then ``verify`` looks at it twice."""
+        return bool(self.code)
+
 
 @dataclass(frozen=True)
 class Model:

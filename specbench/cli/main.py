@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from specbench.cli import check, compare, doctor, explain, export, listing, run, sweep, table, train, verify
 from specbench.cli.complete import bash_values
+from specbench.cli.output import drop_stdout, only_json, open_standard_streams, warn
 from specbench.errors import SpecbenchError
 
 DEBUG = "SPECBENCH_DEBUG"
@@ -23,6 +25,9 @@ DEBUG = "SPECBENCH_DEBUG"
 
 TYPER_INTERRUPTED = 130
 """What Typer returns for Ctrl-C outside of a decoding run; not one of our exit codes."""
+
+READER_LEFT = 141
+"""128 + SIGPIPE: what a shell reports of any program whose reader left first."""
 
 HELP = """Benchmark and reproduce speculative decoding of autoregressive image models.
 
@@ -73,7 +78,8 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; nothing but a bug can raise, and a bug says so in one sentence."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = app(args=arguments or ["--help"], prog_name="specbench", standalone_mode=False)
+        with only_json() if "--json" in arguments else nullcontext():
+            code = app(args=arguments or ["--help"], prog_name="specbench", standalone_mode=False)
         sys.stdout.flush()
         if code == TYPER_INTERRUPTED:
             return _say("interrupted", 1)
@@ -83,9 +89,12 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 1)
     except BrokenPipeError:
-        # The reader of a pipe (`| head`) has left: not an error, and Python must not complain on exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_left()
+    except SystemExit as error:
+        # Typer and rich meet a broken pipe before we do, and make an exit of it.
+        if isinstance(error.__context__, BrokenPipeError):
+            return _reader_left()
+        return error.code if isinstance(error.code, int) else 1
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _say(f"{error.strerror or error}{where}", 1)
@@ -97,11 +106,21 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the console script, which is also what a shell asks for completions."""
+    open_standard_streams()
     values = bash_values(os.environ)
     if values is not None:
         print("\n".join(values))
         sys.exit(0)
-    sys.exit(run_cli())
+    code = run_cli()
+    if "--json" in sys.argv:  # what plugins print when the interpreter ends is no part of the document
+        sys.stdout = sys.stderr
+    sys.exit(code)
+
+
+def _reader_left() -> int:
+    """The reader of a pipe (`| head`) has left: nothing to say, and no success either, since not all was delivered."""
+    drop_stdout()
+    return READER_LEFT
 
 
 def _unexpected(error: Exception) -> int:
@@ -120,8 +139,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    sentence = " ".join(message.split())
-    print(f"specbench: {sentence}", file=sys.stderr)
+    warn(f"specbench: {' '.join(message.split())}")
     return code
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli import options as o
 from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from specbench.bench.config import RunRequest
 
 
 def command(
@@ -30,6 +34,8 @@ def command(
 
     Without arguments: every method, exact. Example: specbench verify method=scd,scd_gs --exact
 
+    A plugin's methods are by default tested under real noise as well: exact speaks for small tables in float64 only.
+
     With model=NAME: what every target must promise (cache, independent rows, guidance), in float64.
 
     Lossy methods get their measured distance instead of a verdict. A failed verdict is exit code 1.
@@ -40,7 +46,7 @@ def command(
     if any(word.startswith("model=") for word in words):
         results = _model_verdicts(words, kinds, plugins)
     else:
-        results = _verdicts(chosen_methods(words, plugins), kinds or ["exact"], quiet or json)
+        results = _verdicts(_work(chosen_methods(words, plugins), kinds), quiet or json)
     if json:
         from specbench.cli.output import emit_json
 
@@ -66,15 +72,50 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
     if not any(word.startswith("method=") for word in words):
         names = (entry["name"] for entry in bench.list_methods(plugins=plugins))
         words.insert(0, f"method={','.join(names)}")
+    requests = bench.compose(words, plugins=plugins)
+    for request in requests:
+        _refuse_settings(request)
     return [
         {
             "name": request.method,
             "lossless": request.lossless,
             "settings": request.settings,
             "build": partial(registry.build, request.method, request.settings),
+            "note": _changed(request),
+            "plugin": registry.method(request.method).is_plugin,
         }
-        for request in bench.compose(words, plugins=plugins)
+        for request in requests
     ]
+
+
+def _refuse_settings(request: RunRequest) -> None:
+    """Raise ``UsageError`` for settings that no method can be built from; what a plugin does wrong is its verdict's."""
+    from specbench.bench import registry
+    from specbench.decoding.laws import Sampling
+
+    try:
+        registry.build(request.method, request.settings, 1, Sampling())
+    except UsageError:
+        raise
+    except (Exception, SystemExit):
+        return
+
+
+def _changed(request: RunRequest) -> str:
+    """The settings that were given by hand, as they were given: ``fill=left``."""
+    given = (key.removeprefix("method.") for key in request.overridden if key.startswith("method."))
+    return " ".join(f"{key}={request.settings[key]}" for key in given if key in request.settings)
+
+
+Work = list[tuple[list[dict[str, Any]], str]]
+
+
+def _work(methods: list[dict[str, Any]], kinds: list[str]) -> Work:
+    """Methods and the kind of verification that each list of them gets."""
+    if kinds:
+        return [(methods, kind) for kind in kinds]
+    plugins = [method for method in methods if method["plugin"]]
+    return [(methods, "exact"), *([(plugins, "statistical")] if plugins else [])]
 
 
 def _model_verdicts(words: list[str], kinds: list[str], plugins: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -89,16 +130,17 @@ def _model_verdicts(words: list[str], kinds: list[str], plugins: tuple[str, ...]
     return [target_conformance(name, registry.load_target(name, "float64", "cpu")).as_dict() for name in names]
 
 
-def _verdicts(methods: list[dict[str, Any]], kinds: list[str], quiet: bool) -> list[dict[str, Any]]:
+def _verdicts(work: Work, quiet: bool) -> list[dict[str, Any]]:
     from specbench.report.terminal import console
     from specbench.verify import verify_each
 
+    verdicts = chain.from_iterable(verify_each(methods, [kind]) for methods, kind in work)
     out = console(stderr=True)
     results = []
     if quiet or not out.is_terminal:
-        return list(verify_each(methods, kinds))
+        return list(verdicts)
     with out.status("verifying") as status:
-        for result in verify_each(methods, kinds):
+        for result in verdicts:
             results.append(result)
             status.update(f"verifying: {len(results)} verdicts, last {result['kind']} {result['method']}")
     return results
