@@ -113,7 +113,9 @@ class Regions:
         if key not in self._memo:
             pieces = self._cut(self._regions[region], tuple(law.tolist()))  # type: ignore[arg-type]
             self._memo[key] = len(self._shares)
-            self._shares.append([share for share, _ in pieces])
+            # A slot that is drawn again from the same law shows the same token: what is left over is no history.
+            settled = any(share >= INSIDE for share, _ in pieces)
+            self._shares.append([float(share >= INSIDE) if settled else share for share, _ in pieces])
             self._children.append([self._remember(region, *piece) for piece in pieces])
         return self._memo[key]
 
