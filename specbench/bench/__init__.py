@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from specbench.bench.planning import plan
     from specbench.bench.runner import run
     from specbench.bench.store import export
+    from specbench.bench.tables_run import chosen_tables, plan_tables, run_table
 
 _HOMES = {
     "check": "gate",
+    "chosen_tables": "tables_run",
     "compare": "comparison",
     "RunRequest": "config",
     "compose": "config",
@@ -45,12 +47,15 @@ _HOMES = {
     "pictures": "document",
     "values": "listing",
     "plan": "planning",
+    "plan_tables": "tables_run",
     "run": "runner",
+    "run_table": "tables_run",
     "export": "store",
 }
 __all__ = [
     "RunRequest",
     "check",
+    "chosen_tables",
     "compare",
     "compose",
     "doctor",
@@ -65,7 +70,9 @@ __all__ = [
     "list_tables",
     "pictures",
     "plan",
+    "plan_tables",
     "run",
+    "run_table",
     "values",
 ]
 

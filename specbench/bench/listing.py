@@ -40,8 +40,10 @@ def list_prompts() -> list[dict[str, Any]]:
 
 
 def list_tables() -> list[dict[str, Any]]:
-    """``name source`` of every table; none before the first published table is laid out."""
-    return [{"name": choice, "source": f"conf/table/{choice}.yaml"} for choice, _ in paths.group("table")]
+    """``name summary model source`` of every published table; ``model`` is the paper's, by our name."""
+    from specbench.bench import tables
+
+    return tables.summaries()
 
 
 def list_runs(out: str | Path = "runs") -> list[dict[str, Any]]:

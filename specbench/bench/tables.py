@@ -11,7 +11,7 @@ transcribed from it by a third party, C second-hand or contradictory, D derived 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -268,7 +268,7 @@ def _cite(row: Mapping[str, str]) -> str:
     return f"{row['paper']}, {row['table']}"
 
 
-def summaries() -> list[dict[str, Sequence[str] | str]]:
+def summaries() -> list[dict[str, Any]]:
     """``name summary model source`` of every table, for lists."""
     return [
         {"name": name, "summary": node["title"], "model": node["model"], "source": f"conf/table/{name}.yaml"}

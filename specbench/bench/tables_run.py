@@ -17,7 +17,7 @@ from specbench.bench.planning import Group, Job, held, json_document, plan, prep
 from specbench.bench.scoring import scorer_code
 from specbench.bench.tables import CLOCKS, UNMEASURED, Row, Table
 from specbench.bench.tables_judge import NOT_RUN, Measured, judge, measured, reproduces, worst
-from specbench.errors import UsageError, unknown
+from specbench.errors import SpecbenchError, UsageError, unknown
 
 if TYPE_CHECKING:
     from specbench.bench.runner import OnEvent
@@ -42,7 +42,7 @@ class Entry:
     own: bool = False
 
 
-def chosen(name: str) -> list[str]:
+def chosen_tables(name: str) -> list[str]:
     """The tables that ``name`` means. Raises :class:`UsageError` with the nearest name when there is none."""
     known = tables.names()
     if name != ALL and name not in known:
@@ -96,11 +96,11 @@ def _entry(table: Table, row: Row, model: str, given: dict[str, str]) -> Entry:
 
 
 def _fitting(found: list[Entry]) -> list[Entry]:
-    """The same entries, those without a request whose window or parts the target refuses."""
+    """The same entries, those without a request whose window or parts the target refuses, or whose weights miss."""
     try:
         prepare(_requests(found), clocks=False)
         return found
-    except UsageError:
+    except SpecbenchError:
         return [_alone(entry) for entry in found]
 
 
@@ -108,7 +108,7 @@ def _alone(entry: Entry) -> Entry:
     try:
         prepare([entry.request] if entry.request else [], clocks=False)
         return entry
-    except UsageError as error:
+    except SpecbenchError as error:
         return replace(entry, request=None, reason=str(error))
 
 
@@ -138,7 +138,7 @@ def plan_tables(
     """
     cells: dict[str, dict[str, Any]] = {}
     missing = []
-    for each in chosen(name):
+    for each in chosen_tables(name):
         table = tables.load(each)
         found = entries(table, overrides, plugins)
         missing += [{"table": each, "row": e.row.id, "reason": e.reason} for e in found if e.request is None]
@@ -150,7 +150,13 @@ def plan_tables(
             known = cells[cell["id"]]
             known["to_time"] = max(known["to_time"], cell["to_run"])
     work = sum((cell["to_run"] + cell["to_time"]) * _evaluations(cell) for cell in cells.values())
-    return json_document(tables=chosen(name), cells=list(cells.values()), token_evaluations=work, not_run=missing)
+    return json_document(
+        tables=chosen_tables(name),
+        cells=list(cells.values()),
+        token_evaluations=work,
+        tokens_per_pass=TOKENS_PER_PASS,
+        not_run=missing,
+    )
 
 
 def _evaluations(cell: dict[str, Any]) -> int:

@@ -182,6 +182,7 @@ def _serve(pipe: Connection, requests: list[RunRequest], plugins: tuple[str, ...
 
     from specbench.bench.planning import prepare
 
+    os.dup2(2, 1)  # what a plugin prints here must not end up in the parent's JSON
     torch.set_num_threads(1)
     try:
         registry.load_plugins(plugins)

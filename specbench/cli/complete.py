@@ -23,6 +23,17 @@ def complete_override(incomplete: str) -> list[str]:
         return []
 
 
+def complete_table(incomplete: str) -> list[str]:
+    """Offer the names of tables; a completion never fails."""
+    try:
+        from specbench import bench
+
+        return [name for name in [*(str(table["name"]) for table in bench.list_tables()), "all"]
+                if name.startswith(incomplete)]  # fmt: skip
+    except Exception:
+        return []
+
+
 def bash_values(environment: Mapping[str, str]) -> list[str] | None:
     """Values for a ``key=value`` word as bash sees it; None where bash is not completing such a word.
 

@@ -27,6 +27,12 @@ Out = Annotated[Path, typer.Option("--out", help="Folder of the store: records, 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Plots = Annotated[bool, typer.Option("--plots", help="Also draw NFE against window and the acceptance maps.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what is stored already; run nothing.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", help="Processes that decode side by side, each on one core; nothing is timed then (batch=16, say)."
+    ),
+]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(

@@ -30,6 +30,7 @@ class Request:
     plots: bool = False
     dry_run: bool = False
     quiet: bool = False
+    workers: int = 1
 
 
 def command(
@@ -39,6 +40,7 @@ def command(
     json: o.Json = False,
     plots: o.Plots = False,
     dry_run: o.DryRun = False,
+    workers: o.Workers = 1,
     plugin: o.Plugin = None,
     weights_root: o.WeightsRoot = None,
     data_root: o.DataRoot = None,
@@ -51,7 +53,7 @@ def command(
     What is stored already is reused, so the same command goes on after an interruption.
     """
     o.roots(weights_root, data_root)
-    request = Request(tuple(overrides or ()), out, o.plugins(plugin), json, plots, dry_run, quiet)
+    request = Request(tuple(overrides or ()), out, o.plugins(plugin), json, plots, dry_run, quiet, workers)
     return execute(request, multirun)
 
 
@@ -63,7 +65,7 @@ def execute(request: Request, multirun: bool) -> int:
     if len(requests) > 1 and not multirun:
         raise UsageError(f"these settings name {len(requests)} runs: use `specbench sweep`, or `specbench run -m`")
     if request.dry_run:
-        return _plan(bench.plan(requests, out=request.out), request.json)
+        return _plan(bench.plan(requests, out=request.out, clocks=request.workers == 1), request.json)
     document = _decode(request, requests)
     files = _write(document, request)
     _print(document, files, request)
@@ -77,7 +79,7 @@ def _decode(request: Request, requests: list[Any]) -> Mapping[str, Any]:
     tally = Tally()
     try:
         with progress(tally, request.quiet) as on_event:
-            return bench.run(requests, out=request.out, on_event=on_event)
+            return bench.run(requests, out=request.out, on_event=on_event, workers=request.workers)
     except KeyboardInterrupt:
         kept = f"{tally.done} of {tally.total} images are kept in {request.out}" if tally.total else "no image was made"
         raise IncompleteError(f"interrupted: {kept}; the same command goes on from there") from None

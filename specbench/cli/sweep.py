@@ -16,6 +16,7 @@ def command(
     json: o.Json = False,
     plots: o.Plots = False,
     dry_run: o.DryRun = False,
+    workers: o.Workers = 1,
     plugin: o.Plugin = None,
     weights_root: o.WeightsRoot = None,
     data_root: o.DataRoot = None,
@@ -26,5 +27,5 @@ def command(
     Example: specbench sweep method=ar,sjd,scd,scd_gs window=8,16,32 prompts.limit=16
     """
     o.roots(weights_root, data_root)
-    request = Request(tuple(overrides or ()), out, o.plugins(plugin), json, plots, dry_run, quiet)
+    request = Request(tuple(overrides or ()), out, o.plugins(plugin), json, plots, dry_run, quiet, workers)
     return execute(request, multirun=True)

@@ -60,7 +60,7 @@ def test_the_version_is_the_packages(capsys):
         (["compare", "onlyone"], "Missing argument"),
         (["run", "--plugin", "nowhere.py"], "nowhere.py is not a file"),
         (["run", "--weights-root", "nowhere"], "--weights-root nowhere is not a folder"),
-        (["table", "table1"], "no table is shipped yet"),
+        (["table", "scd-imge"], "did you mean 'scd-image'"),
         (["train"], "target=mini"),
         (["train", "target=minni"], "did you mean 'mini'"),
         (["train", "target=mini", "steps"], "not of the form key=value"),
