@@ -53,6 +53,7 @@ class RunRequest:
     settings: dict[str, Any]
     prompts: PromptRequest
     scorer: str = "auto"
+    diagnostics: bool = False
     overridden: tuple[str, ...] = ()
     path: str | None = None
     """Folder or hub id of the model's weights, where they are not looked for by its name."""
@@ -124,7 +125,7 @@ def _flat(node: Mapping[str, Any], request: RunRequest) -> dict[str, Any]:
     flat |= {"prompts": node["prompts"]["name"]}
     flat |= {f"prompts.{key}": node["prompts"][key] for key in ("limit", "samples", "path")}
     flat |= {key: node[key] for key in ("prompt", "seed", "device", "dtype", "batch")}
-    return flat | {"scores": request.scorer}
+    return flat | {"scores": request.scorer, "diagnostics": request.diagnostics}
 
 
 @contextmanager
@@ -193,6 +194,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         settings=dict(method["settings"]),
         prompts=_prompts(prompts, node["prompt"]),
         scorer=node["scores"]["name"],
+        diagnostics=_switch("diagnostics", node["diagnostics"]),
         overridden=overridden,
         path=node["model"].get("path"),
     )
@@ -228,6 +230,12 @@ def _whole(key: str, value: object, low: int) -> int:
         raise UsageError(f"{key} must be a whole number, not {value!r}")
     if value < low:
         raise UsageError(f"{key} must be at least {low}, not {value}")
+    return value
+
+
+def _switch(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} must be true or false, not {value!r}")
     return value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import accumulate
 from operator import mul
@@ -26,6 +27,11 @@ def code() -> str:
     """Hash of the sources that decide the sums: a block made by others is not read, and is made anew."""
     room = paths.PACKAGE / "bench"
     return source_hash([(name, room / name) for name in ("diagnostics.py", "probe.py")])
+
+
+def shows_its_passes(decoder: object) -> bool:
+    """Whether an onlooker can watch this decoder: AR and most plugins show their passes to nobody."""
+    return is_dataclass(decoder) and any(each.name == "watch" for each in fields(decoder))
 
 
 def current(blocks: Mapping[Any, Mapping[str, Any]], keys: Sequence[Any]) -> dict[Any, Mapping[str, Any]]:

@@ -13,12 +13,13 @@ been *seen* if the pass before evaluated it too (else its draft is a fill).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from specbench.bench.diagnosis import shows_its_passes
 from specbench.decoding.loop import Pass
 
 LAGS = 3
@@ -33,7 +34,7 @@ Decoder = TypeVar("Decoder")
 
 def watched(decoder: Decoder) -> tuple[Decoder, Onlooker | None]:
     """The same decoder with an onlooker, or as it is and None where it shows its passes to nobody (AR, plugins)."""
-    if not (is_dataclass(decoder) and any(each.name == "watch" for each in fields(decoder))):
+    if not shows_its_passes(decoder):
         return decoder, None
     onlooker = Onlooker()
     return replace(decoder, watch=onlooker), onlooker  # type: ignore[type-var]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specbench.bench import metrics, store
+from specbench.bench import diagnosis, metrics, store
 from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
 from specbench.bench.planning import Group, Job, json_document
@@ -49,7 +49,7 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
         groups=shared,
         cost_curve=next((row["cost_curve"] for row in shared if row["cost_curve"]), None),
         warmup=outcome.warmup,
-        warnings=[*_random(groups), *_prompt_warnings(groups), *_session_warnings(written, groups)],
+        warnings=[*_untimed(groups), *_random(groups), *_prompt_warnings(groups), *_session_warnings(written, groups)],
         circumstances=circumstances(first.request.device, first.request.batch),
         prompts={
             "name": first.prompts.name,
@@ -59,6 +59,7 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
             "ids": sorted({prompt.id for group in groups for prompt in group.items}),
         },
         scorer=first.scorer,
+        diagnosed=diagnosis.published() if any(group.request.diagnostics for group in groups) else None,
         out=str(written.out),
     )
 
@@ -90,6 +91,8 @@ def _cell(group: Group, job: Job, records: Records, baseline: Records, outcome: 
     cell |= counted | _ratios(group, job, records, baseline)
     cell["accuracy"] = metrics.accuracy(records, have, group.scorer, scorer_code())
     entropies = [records.images[key]["entropy"] for key in have if records.images[key]["entropy"] is not None]
+    if request.diagnostics:
+        cell["diagnostics"] = diagnosis.summary(diagnosis.current(records.diagnostics, have))
     cell["entropy"] = sum(entropies) / len(entropies) if entropies else None
     return cell
 
@@ -166,6 +169,10 @@ def _random(groups: Sequence[Group]) -> list[str]:
         f"{name} has random weights: its pictures, counters and clocks say nothing about a real model"
         for name in sorted(names)
     ]
+
+
+def _untimed(groups: Sequence[Group]) -> list[str]:
+    return ["diagnostics are on, so nothing was timed"] if any(group.request.diagnostics for group in groups) else []
 
 
 def _prompt_warnings(groups: Sequence[Group]) -> list[str]:

@@ -90,7 +90,7 @@ def values(key: str, plugins: Sequence[str | Path] = ()) -> list[str]:
     if key.startswith("method."):
         name = key.removeprefix("method.")
         return sorted({str(m.settings[name]) for m in registry.methods().values() if name in m.settings} | _fills(name))
-    return {"dtype": sorted(DTYPES), "device": ["cpu", "cuda"]}.get(key, [])
+    return {"dtype": sorted(DTYPES), "device": ["cpu", "cuda"], "diagnostics": ["false", "true"]}.get(key, [])
 
 
 def _fills(setting: str) -> set[str]:

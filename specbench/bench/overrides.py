@@ -15,7 +15,7 @@ from specbench.decoding import options
 from specbench.errors import UsageError, unknown
 
 GROUPS = ("model", "method", "prompts", "scores")
-SCALARS = ("window", "seed", "device", "dtype", "batch", "prompt")
+SCALARS = ("window", "seed", "device", "dtype", "batch", "prompt", "diagnostics")
 FIXED = (
     *GROUPS,
     *SCALARS,

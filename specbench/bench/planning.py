@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench import metrics, registry, store, weights
+from specbench.bench import diagnosis, metrics, registry, store, weights
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
 from specbench.bench.events import CellLabel
@@ -137,7 +137,8 @@ def prepare(requests: Sequence[RunRequest], clocks: bool = True) -> list[Group]:
             )
             for request in wanted.values()
         )
-        groups.append(Group(target, sampling, prompts, items, jobs, clocks))
+        # An onlooker takes time of its own: what it watches is never timed.
+        groups.append(Group(target, sampling, prompts, items, jobs, clocks and not first.diagnostics))
     return groups
 
 
@@ -193,6 +194,8 @@ def pending(group: Group, job: Job, records: Records, baseline: Records, keys: S
     """
     if any(key not in records.images for key in keys):
         return True
+    if job.request.diagnostics and (job is group.jobs[0] or diagnosis.shows_its_passes(job.decoder)):
+        return len(diagnosis.current(records.diagnostics, keys)) < len(keys)
     if not group.clocks:
         return False
     if group.timed:

@@ -46,6 +46,7 @@ class Records:
         self.images: dict[Key, dict[str, Any]] = {}
         self.timings: dict[Key, list[dict[str, Any]]] = {}
         self.scores: dict[tuple[str, int, str, str], dict[str, Any]] = {}
+        self.diagnostics: dict[Key, dict[str, Any]] = {}
         self.costs: list[dict[str, Any]] = []
         self.failures: list[dict[str, Any]] = []
         for record in disk.read_journal(folder / "records.jsonl"):
@@ -61,6 +62,8 @@ class Records:
             elif kind == "score":
                 key = (record["prompt"], record["sample"], record["scorer"], record["code"])
                 self.scores.setdefault(key, record)
+            elif kind == "diagnostics":
+                self.diagnostics[record["prompt"], record["sample"]] = record
             elif kind == "cost":
                 self.costs.append(record)
             elif kind == "failure":

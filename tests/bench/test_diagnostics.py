@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -9,12 +10,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from specbench.bench import diagnosis, probe
+from specbench import bench
+from specbench.bench import diagnosis, events, probe, registry
 from specbench.bench.diagnostics import LAGS, OFFSETS, ROUNDING, watched
 from specbench.bench.probe import perturbed, sites
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Grid, Prompt
 from specbench.decoding.laws import Sampling
+from specbench.errors import UsageError
+from tests.bench.toy import ToyTarget, write_prompts
 from tests.decoding.targets import HashedTarget
 from tests.decoding.test_loop import HostWaits
 
@@ -239,3 +243,79 @@ def test_sites_stand_in_all_columns_and_leave_the_ends_alone():
     assert all(0 < site < size - 1 for size in range(1, 40) for site in sites(size))
     assert sites(256) == sorted(set(sites(256)))
     assert len(sites(256)) == probe.SITES
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    for name, empty in (("_models", {}), ("_methods", {}), ("_loaded", set())):
+        monkeypatch.setattr(registry, name, empty)
+    registry.register_target("toy", ToyTarget, summary="four tokens, for tests")
+
+
+def run(out, *words, limit=4):
+    captions = write_prompts(out.parent / "captions.txt", 8)
+    given = ("model=toy", "dtype=float64", "prompts=file", f"prompts.path={captions}", f"prompts.limit={limit}")
+    planned = []
+    document = bench.run(
+        bench.compose([*given, "method=sjd,scd", "window=3", *words]),
+        out,
+        on_event=lambda event: planned.append(event.total) if isinstance(event, events.Planned) else None,
+    )
+    return document, planned[0]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.usefixtures("toy")
+def test_a_diagnosed_run_makes_the_same_images_times_nothing_and_is_done_once(tmp_path, batch):
+    diagnosed, total = run(tmp_path / "a", f"batch={batch}", "diagnostics=true")
+    plain, _ = run(tmp_path / "b", f"batch={batch}")
+    assert total == 12
+    for ours, other in zip(diagnosed["cells"], plain["cells"], strict=True):
+        assert ours["id"] == other["id"]
+        assert ours["nfe"] == other["nfe"]
+        assert ours["latency_s"] is ours["latency_ratio_flat"] is ours["throughput"] is None
+        assert "diagnostics" not in other
+    ar, *methods = diagnosed["cells"]
+    assert set(ar["diagnostics"]) == {"images", "probe"}
+    assert all(cell["diagnostics"]["redraft"]["drafts"] > 0 for cell in methods)
+    assert diagnosed["cost_curve"] is None
+    assert "diagnostics are on, so nothing was timed" in diagnosed["warnings"]
+    assert "timing" not in {json.loads(line)["kind"] for line in bench.export(tmp_path / "a")}
+    assert list(bench.export(tmp_path / "a", canonical=True)) == list(bench.export(tmp_path / "b", canonical=True))
+    assert run(tmp_path / "a", f"batch={batch}", "diagnostics=true")[1] == 0
+    more, total = run(tmp_path / "a", f"batch={batch}", "diagnostics=true", limit=6)
+    assert total == 6
+    assert [cell["diagnostics"]["images"] for cell in more["cells"]] == [6, 6, 6]
+
+
+@pytest.mark.usefixtures("toy")
+def test_timed_images_are_diagnosed_later_and_keep_their_clocks(tmp_path):
+    before, _ = run(tmp_path / "a")
+    _, total = run(tmp_path / "a", "diagnostics=true")
+    assert total == 12
+    after, total = run(tmp_path / "a")
+    assert total == 0
+    clocks = [(cell["latency_s"], cell["latency_ratio"], cell["timed_together"]) for cell in before["cells"]]
+    assert clocks == [(cell["latency_s"], cell["latency_ratio"], cell["timed_together"]) for cell in after["cells"]]
+
+
+@pytest.mark.usefixtures("toy")
+def test_sums_of_other_sources_are_made_anew(tmp_path, monkeypatch):
+    run(tmp_path / "a", "diagnostics=true")
+    monkeypatch.setattr(diagnosis, "code", lambda: "others")
+    assert diagnosis.current({("a", 0): {"code": "ours"}}, [("a", 0)]) == {}
+    assert run(tmp_path / "a", "diagnostics=true")[1] == 12
+
+
+@pytest.mark.usefixtures("toy")
+def test_diagnostics_is_a_switch():
+    with pytest.raises(UsageError, match="diagnostics must be true or false, not 3"):
+        bench.compose(["model=toy", "diagnostics=3"])
+    rows = {row["key"]: row for row in bench.explain(["model=toy", "diagnostics=true"])}
+    assert rows["diagnostics"] == {"key": "diagnostics", "value": True, "source": "command line"}
+
+
+def test_the_published_figures_are_there_with_their_letters():
+    rows = diagnosis.published()
+    assert {row["metric"] for row in rows} == {"redraft_changed", "redraft_kept", "growth_accepted", "perturbed_tv"}
+    assert all(row["confidence"] in "ABCD" and float(row["value"]) > 0 for row in rows)
