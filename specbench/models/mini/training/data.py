@@ -26,6 +26,8 @@ SHARE = {"single_object": 2, "two_object": 3, "counting": 4, "colors": 3, "posit
 
 SHARD = 2000
 
+CAPTION_BLOCK = 3840
+
 
 def training_scenes(rng: np.random.Generator, count: int) -> list[Scene]:
     """Draw ``count`` training scenes; a quarter of the position captions also name the colours."""
@@ -36,6 +38,16 @@ def training_scenes(rng: np.random.Generator, count: int) -> list[Scene]:
         named = scene.family == "position" and rng.random() < 0.25
         scenes.append(replace(scene, named_colors=named))
     return scenes
+
+
+def training_captions(count: int, seed: int) -> list[str]:
+    """``count`` captions as mini was taught them, for drafters that learn from images mini draws itself.
+
+    Drawn in blocks of one size, so that more captions begin with the same ones.
+    """
+    blocks = range(-(-count // CAPTION_BLOCK))
+    scenes = [s for b in blocks for s in training_scenes(np.random.default_rng([seed, 7 + b]), CAPTION_BLOCK)]
+    return [caption(s) for s in scenes[:count]]
 
 
 def object_tokens(scenes: list[Scene], side: int) -> npt.NDArray[np.bool_]:
