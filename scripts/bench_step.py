@@ -24,6 +24,8 @@ METHODS = {
     "sjd": {"redraft": "independent"},
     "scd": {"redraft": "maximal"},
     "scd_gs": {"redraft": "gumbel"},
+    "sjd_vp": {"redraft": "independent", "predict": "growth"},
+    "scd+vp": {"redraft": "maximal", "predict": "growth"},
 }
 SAMPLING = Sampling(top_k=2000, guidance=3.0)
 GRID = Grid(48, 48)
