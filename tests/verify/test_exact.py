@@ -20,7 +20,7 @@ from specbench.verify.exact import (
 )
 from specbench.verify.mutants import planted
 from specbench.verify.plants import residual_is_p
-from tests.verify.methods import SETTINGS, method
+from tests.verify.methods import LOSSY, SETTINGS, method
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_nfe.json").read_text())
 FILLS = ("onehot", "left", "above", "left_law", "above_law")
@@ -67,7 +67,7 @@ def test_fills_differ_where_they_should():
     assert len({round(nfe, 9) for nfe in passes.values()}) == 6, passes
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [*SETTINGS, *LOSSY])
 def test_expected_passes_are_golden(name):
     for seed, expected in enumerate(GOLDEN[name]):
         found = measure(method(name), Case(seed=seed)).enumeration.nfe[0]
