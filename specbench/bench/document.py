@@ -33,6 +33,7 @@ class Outcome:
     warmup: int = 0
     stopped: dict[str, tuple[str, str]] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
+    redrawn: dict[str, int] = field(default_factory=dict)
 
 
 def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -> dict[str, Any]:
@@ -155,11 +156,15 @@ def _state(job: Job, have: int, wanted: int, outcome: Outcome) -> tuple[str, str
 
 
 def _cell_warnings(job: Job, outcome: Outcome) -> list[str]:
-    changed = outcome.changed.get(job.cell.id)
-    if not changed:
-        return []
-    images = "image" if changed == 1 else "images"
-    return [f"{changed} stored {images} came out differently when decoded again (near-ties of {job.request.dtype})"]
+    changed, redrawn = outcome.changed.get(job.cell.id, 0), outcome.redrawn.get(job.cell.id, 0)
+    images, pictures = f"image{'s' * (changed != 1)}", f"picture{'s' * (redrawn != 1)}"
+    warnings = []
+    if changed:
+        dtype = job.request.dtype
+        warnings.append(f"{changed} stored {images} came out differently when decoded again (near-ties of {dtype})")
+    if redrawn:
+        warnings.append(f"{redrawn} stored {pictures} deleted or altered since, and drawn again from the stored tokens")
+    return warnings
 
 
 def _random(groups: Sequence[Group]) -> list[str]:
@@ -219,7 +224,9 @@ def exit_code(document: Mapping[str, Any]) -> int:
 
 
 def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The stored pictures of a run document: ``cell prompt text sample nfe file accepted fixed_pass changes grid``."""
+    """The stored pictures of a run document, without those that are gone or altered by now:
+    ``cell prompt text sample nfe file accepted fixed_pass changes grid``.
+    """
     out = Path(document["out"])
     held = store.folders(out)
     rows = []
@@ -231,7 +238,7 @@ def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         records = store.read_cell(held[cell["id"]])
         for prompt, sample in [(prompt, sample) for prompt in ids for sample in samples]:
             image = records.images.get((prompt, sample))
-            if image is not None:
+            if image is not None and not records.damaged([(prompt, sample)]):
                 rows.append(
                     {
                         "cell": cell["id"],

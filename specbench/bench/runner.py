@@ -20,10 +20,10 @@ from specbench.bench.document import Outcome, build_document
 from specbench.bench.events import CellFailed, Event, ImageDone, Note, Planned, WarmedUp
 from specbench.bench.making import Failure, Made, make
 from specbench.bench.planning import Group, Job, Round, prepare, todo
-from specbench.bench.scoring import score_missing
+from specbench.bench.scoring import mend_pictures, score_missing
 from specbench.bench.store import CellWriter, Writer
 from specbench.bench.workers import Task, decode_in_processes, refuse
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 OnEvent = Callable[[Event], None]
 
@@ -126,7 +126,20 @@ class _GroupRun:
         if self.curve_missing(worked):
             self._cost_curve()
         for job in self.group.jobs:
+            self._mend(job)
             score_missing(self.store.cell(job.cell), self.group)
+
+    def _mend(self, job: Job) -> None:
+        """Pictures that were deleted or altered are drawn again, and counted."""
+        try:
+            redrawn = mend_pictures(self.store.cell(job.cell), self.group)
+        except SpecbenchError:
+            raise
+        except Exception as error:
+            self.tell(Note(f"damaged pictures could not be drawn again: {type(error).__name__}: {error}"))
+            return
+        if redrawn:
+            self.outcome.redrawn[job.cell.id] = self.outcome.redrawn.get(job.cell.id, 0) + redrawn
 
     def todo(self, each: Round) -> list[Job]:
         """The jobs of a round that must run and can."""

@@ -1,18 +1,20 @@
 """Pictures as bytes, and verdicts about them.
 
-Knows: PNG, and that a verdict belongs to the scorer's code: where that changed, pictures are scored again.
+Knows: PNG, that tokens draw the same picture again, and that a verdict belongs to the scorer's code: where that
+changed, pictures are scored again.
 Refuses to know: how a picture was decoded and how a scorer decides.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from specbench.bench import paths
 from specbench.bench.cells import source_hash
-from specbench.bench.store import CellWriter, Records
+from specbench.bench.store import CellWriter, Key, Records
 from specbench.errors import SpecbenchError
 
 if TYPE_CHECKING:
@@ -54,23 +56,42 @@ def score_missing(cell: CellWriter, group: Group) -> None:
         chunk = unscored[at : at + CHUNK]
         from specbench.scores import score_images
 
-        pixels = _pixels(cell, [cell.images[key]["file"] for key in chunk])
+        pixels = _pixels(cell, chunk)
         verdicts = score_images(scorer, pixels, [group.prompts.metadata[prompt] for prompt, _ in chunk])
         for (prompt, sample), verdict in zip(chunk, verdicts, strict=True):
             cell.append("score", prompt=prompt, sample=sample, scorer=scorer, code=scorer_code(), verdict=verdict)
 
 
-def _pixels(cell: Records, files: list[str]) -> Tensor:
+def mend_pictures(cell: CellWriter, group: Group) -> int:
+    """Draw pictures that are gone or altered again, from the stored tokens; returns how many.
+
+    Another machine may draw another last bit: the new hash is then appended, and replaces that of the image.
+    """
+    import torch
+
+    damaged = cell.damaged(group.image_keys())
+    for at in range(0, len(damaged), CHUNK):
+        chunk = damaged[at : at + CHUNK]
+        tokens = torch.tensor([cell.images[key]["tokens"] for key in chunk], device=group.request.device)
+        for (prompt, sample), pixels in zip(chunk, group.target.pixels(tokens), strict=True):
+            picture = cell.picture(prompt, sample, png(pixels))
+            if any(cell.images[prompt, sample][name] != value for name, value in picture.items()):
+                cell.append("picture", prompt=prompt, sample=sample, **picture)
+    return len(damaged)
+
+
+def _pixels(cell: Records, keys: Sequence[Key]) -> Tensor:
     """Stored pictures as uint8 [B, 3, H, W]."""
     import numpy as np
     import torch
     from PIL import Image
 
     arrays = []
-    for name in files:
-        try:
-            with Image.open(cell.folder / name) as picture:
-                arrays.append(np.asarray(picture.convert("RGB")))
-        except OSError as error:
-            raise SpecbenchError(f"the store names a picture that cannot be read: {cell.folder / name}") from error
+    for key in keys:
+        data = cell.picture_bytes(key)
+        if data is None:
+            name = cell.folder / cell.images[key]["file"]
+            raise SpecbenchError(f"the store names a picture that is gone or altered: {name}; give the command again")
+        with Image.open(io.BytesIO(data)) as picture:
+            arrays.append(np.asarray(picture.convert("RGB")))
     return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()

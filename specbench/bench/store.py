@@ -4,7 +4,7 @@
     out/lock                        held by the one run that writes
     out/sessions/ID.json            circumstances of one process
     out/cells/ID/cell.json          terms and code of a cell
-    out/cells/ID/records.jsonl      images, timings, scores, costs, failures, as they happen
+    out/cells/ID/records.jsonl      images, timings, scores, costs, failures, redrawn pictures, as they happen
     out/cells/ID/PROMPT-SAMPLE.png  pictures, named by ids
 
 Knows: where everything lies and in which order it is written (a picture before the record that names it).
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,17 @@ from specbench.errors import SpecbenchError, UsageError
 SCHEMA = 1
 Key = tuple[str, int]
 """Prompt id and sample: what finds an image inside its cell."""
+
+IMAGE = ("prompt", "text", "sample", "tokens", "trace", "entropy", "file", "sha256", "session")
+TRACE = ("window", "drafted", "accepted", "committed", "fixed_pass", "changes")
+REQUIRED = {
+    "image": IMAGE,
+    "picture": ("prompt", "sample", "file", "sha256"),
+    "timing": ("prompt", "sample", "session", "round", "rows", "prefill", "passes", "sampling", "pixels"),
+    "score": ("prompt", "sample", "scorer", "code", "verdict"),
+    "cost": ("session", "windows", "seconds"),
+}
+"""Kind of record → the fields that readers rely on; ``TRACE`` are those of an image's trace."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -49,12 +60,17 @@ class Records:
         self.diagnostics: dict[Key, dict[str, Any]] = {}
         self.costs: list[dict[str, Any]] = []
         self.failures: list[dict[str, Any]] = []
-        for record in disk.read_journal(folder / "records.jsonl"):
-            self._take(record)
+        journal = folder / "records.jsonl"
+        for number, record in enumerate(disk.read_journal(journal), 1):
+            self._take(record, f"{journal}, line {number}")
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: dict[str, Any], where: str) -> None:
         kind = record.get("kind")
         try:
+            for name in REQUIRED.get(str(kind), ()):
+                record[name]
+            for name in TRACE if kind == "image" else ():
+                record["trace"][name]
             if kind == "image":
                 self.images.setdefault((record["prompt"], record["sample"]), record)
             elif kind == "timing":
@@ -68,13 +84,29 @@ class Records:
                 self.costs.append(record)
             elif kind == "failure":
                 self.failures.append(record)
+            elif kind == "picture":
+                key = (record["prompt"], record["sample"])
+                self.images[key] = {**self.images[key], "file": record["file"], "sha256": record["sha256"]}
             else:
-                raise KeyError(kind)
-        except KeyError as error:
+                raise KeyError("kind")
+        except (KeyError, TypeError) as error:
             raise SpecbenchError(
-                f"the store is unreadable at {self.folder}: a record has no valid {error}; "
-                "move it away or choose another folder with --out"
+                f"the store is unreadable at {where}: a record has no valid {error}; "
+                f"move {self.folder} away or choose another folder with --out"
             ) from error
+
+    def damaged(self, keys: Iterable[Key]) -> list[Key]:
+        """Images among ``keys`` whose picture is gone, or is not the one whose SHA-256 was stored."""
+        return [key for key in keys if key in self.images and self.picture_bytes(key) is None]
+
+    def picture_bytes(self, key: Key) -> bytes | None:
+        """The stored picture of an image; None where it is gone or altered."""
+        image = self.images[key]
+        try:
+            data = (self.folder / image["file"]).read_bytes()
+        except OSError:
+            return None
+        return data if digest(data) == image["sha256"] else None
 
     def timed(self, key: Key) -> dict[str, dict[str, Any]]:
         """Session → timing of this image."""
@@ -92,7 +124,7 @@ class CellWriter(Records):
         """Append one record; it is on the disk when this returns."""
         record = {"kind": kind, **fields}
         self._journal.append(record)
-        self._take(record)
+        self._take(record, str(self._journal.path))
 
     def picture(self, prompt_id: str, sample: int, data: bytes) -> dict[str, str]:
         """Write a PNG; returns the ``file`` and ``sha256`` that the image's record carries."""
@@ -204,6 +236,16 @@ def session(out: str | Path, name: str) -> dict[str, Any] | None:
     """The circumstances of a session, if they are still there."""
     file = Path(out) / "sessions" / f"{name}.json"
     return disk.read_json(file) if file.exists() else None
+
+
+def damaged_pictures(out: str | Path) -> list[str]:
+    """A sentence for each cell that has pictures gone or altered since they were stored."""
+    found = {name: len(records.damaged(records.images)) for name, records in read(out).items()}
+    return [
+        f"{count} picture{'s' * (count != 1)} of cell {name} gone or altered: run it again to have them redrawn"
+        for name, count in found.items()
+        if count
+    ]
 
 
 CANONICAL = ("prompt", "text", "sample", "tokens", "trace", "entropy", "file", "sha256")

@@ -50,8 +50,13 @@ def command(
 
 def _records(out: Path, canonical: bool) -> str:
     from specbench import bench
+    from specbench.bench import store
+    from specbench.cli.output import warn
 
-    return "".join(bench.export(out=out, canonical=canonical))
+    text = "".join(bench.export(out=out, canonical=canonical))
+    for sentence in store.damaged_pictures(out):
+        warn(f"warning: {sentence}")
+    return text
 
 
 def _table(out: Path, form: str) -> str:
