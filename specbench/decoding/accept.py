@@ -70,14 +70,22 @@ def judge(noise: Noise, ratio: Tensor, p: Tensor, law: Tensor, window: Window, r
     is drawn. The correction comes from (p - q)₊, whatever the ratio was.
     """
     passed = noise.accept(ratio.clamp(max=1), Key("accept", window.position), window.drafted, lead=True)
-    accepted = _run(passed & window.drafted)
+    accepted = run(passed & window.drafted)
+    rest = residual(at_slot(p, accepted), window.board.law(at_slot(window.position, accepted)))
+    return settle(noise, rest, law, window, redraft, accepted, window.drafted)
 
+
+def settle(
+    noise: Noise, rest: Tensor, law: Tensor, window: Window, redraft: Redraft, accepted: Tensor, tested: Tensor
+) -> Verdict:
+    """Give every slot from ``accepted`` [B] on its token. If that slot was ``tested`` [B, w] it was refused, and gets a
+    correction from ``rest`` [B, 1, V]; if not, it is the free slot or has a draft that the redraft may carry over.
+    """
     where = at_slot(window.position, accepted)
-    refused = at_slot(window.drafted, accepted) & (accepted < p.shape[1])[:, None]
-    rest = residual(at_slot(p, accepted), window.board.law(where))
+    refused = at_slot(tested, accepted) & (accepted < tested.shape[1])[:, None]
     correction = noise.draw(rest, Key("residual", where), refused)
 
-    corrected = (window.slot == accepted[:, None]) & window.drafted
+    corrected = (window.slot == accepted[:, None]) & tested
     behind = (window.slot >= accepted[:, None]) & window.live & ~corrected
     again = redraft(noise, law, window, behind)
     tokens = torch.where(behind, again, torch.where(corrected, correction, window.token))
@@ -99,14 +107,14 @@ class Equality:
     def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Draw everywhere, then compare."""
         drawn = self.draws(noise, p, window, window.live)
-        accepted = _run((drawn == window.token) & window.drafted)
+        accepted = run((drawn == window.token) & window.drafted)
         if redraft == self.draws and law is p:
             return Verdict(accepted, drawn)
         behind = (window.slot > accepted[:, None]) & window.live
         return Verdict(accepted, torch.where(behind, redraft(noise, law, window, behind), drawn))
 
 
-def _run(passed: Tensor) -> Tensor:
+def run(passed: Tensor) -> Tensor:
     """Length of the leading run of True: [B, w] bool to [B] int64."""
     return passed.long().cumprod(1).sum(1)
 

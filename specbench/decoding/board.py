@@ -26,7 +26,8 @@ class Board:
 
     ``committed`` [B] int64 · ``tokens``, ``changes``, ``since`` [B, N + W] int64 (positions from N on are scrap) ·
     ``laws`` [B, depth + 1, V] (row ``depth`` is scrap) · ``past`` the laws of the passes before this one, latest first,
-    each with the position [B] of its first row: references, no copies.
+    each with the position [B] of its first row: references, no copies · ``tree`` [B] bool which rows spend a part of
+    the next pass on a tree.
     """
 
     def __init__(self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device) -> None:
@@ -39,6 +40,7 @@ class Board:
         self.since = torch.zeros_like(self.tokens)
         self.laws = torch.zeros(images, self.depth + 1, vocab, dtype=torch.float64, device=device)
         self.past: list[tuple[Tensor, Tensor]] = []
+        self.tree = torch.zeros_like(self.committed, dtype=torch.bool)
 
     def positions(self, start: Tensor, count: int) -> Tensor:
         """``count`` positions from ``start`` [B]: [B, count] int64."""
@@ -77,8 +79,8 @@ class Window:
     """What the parts see of one pass: w slots from the first uncommitted position on.
 
     ``position`` [B, w] absolute · ``token`` [B, w] the draft of each slot · ``drafted`` [B, w] whether it has one and
-    is inside the image · ``live`` [B, w] whether it is inside the image · ``has_free`` whether the last slot is free,
-    which means that it has no draft yet and its first token is about to be drawn.
+    is live · ``live`` [B, w] whether it is inside the image and gets a law in this pass · ``has_free`` whether the last
+    slot (where it is live) is free, which means that it has no draft yet and its first token is about to be drawn.
     """
 
     board: Board
@@ -103,14 +105,16 @@ class Window:
         return self.board.law(self.position)
 
 
-def look(board: Board, width: int) -> Window:
-    """The window of ``width`` slots.
+def look(board: Board, width: int, side: int = 0) -> Window:
+    """The window of ``width`` slots, ``side`` fewer for a row with a tree: its side nodes take their place in the pass.
 
     The board's own width decides which slot is free, so that a window which is cut short near the end of the image
     (for the whole batch) changes nothing for any row.
     """
     position = board.positions(board.committed, width)
     live = position < board.size
+    if side:
+        live &= ~board.tree[:, None] | (torch.arange(width, device=live.device) < board.width - side)
     drafted = live & (torch.arange(width, device=live.device) < board.width - 1)
     token = torch.where(drafted, board.tokens.gather(1, position), 0)
     return Window(board, position, token, drafted, live, has_free=width == board.width)

@@ -10,10 +10,14 @@ The methods side by side; what differs is what they differ in:
     replay  redraft gumbel        accept replay    … if AR's own draw at that position equals it
     sjd     redraft independent   accept strict    … with probability min(1, p/q); open drafts are drawn anew
     scd     redraft maximal       accept strict    … the same; open drafts follow their law by maximal coupling
+    scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
+    sjd_pac redraft maximal       accept strict    … the same, with siblings of the drafts around a refusal (tree siblings)
+    sjd_vp  redraft independent   accept strict    … the same, from a law predicted from the slot's past (predict growth)
+    gsd     redraft independent   accept grouped   … with probability min(1, p/q) of groups of tokens: lossy
+    lantern redraft independent   accept lantern   … with probability min(1, (p + S)/q), S of codes nearby: lossy
 
     ssd     blocks of trained heads, each redrafted in place for some rounds (redraft maximal), then committed: lossy
     mtp     the same with blocks inside a row only: lossy
-    scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ from specbench.decoding.laws import Sampling
 from specbench.decoding.loop import AR, Jacobi
 from specbench.decoding.predict import PREDICTIONS
 from specbench.decoding.redraft import REDRAFTS
+from specbench.decoding.relax import RELAXED
 from specbench.decoding.spatial import Spatial
+from specbench.decoding.tree import TREES
 from specbench.errors import UsageError, unknown
 
 _SETTINGS = {kind: options.names_of(kind) for kind in ("ar", "jacobi", "block")}
@@ -44,8 +50,8 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
 
     What is left out has the default of :mod:`specbench.decoding.options` or of the part. ``window`` is required by
     every decoder that has one and ignored by ``ar``, whose window is 1, and by ``block``, whose drafts fill a block of
-    the grid; a block decoder comes without its heads, which belong to a target. Raises ``UsageError`` for names that do not
-    exist, options that no chosen part reads, and a window below 1; a window beyond the image is refused when
+    the grid; a block decoder comes without its heads, which belong to a target. Raises ``UsageError`` for names that
+    do not exist, options that no chosen part reads, and a window below 1; a window beyond the image is refused when
     ``decode`` meets its target.
     """
     kind = str(settings.get("decoder", "jacobi"))
@@ -65,11 +71,13 @@ def build_decoder(settings: Mapping[str, Any], window: int | None = None, sampli
         raise UsageError(f"window must be a whole number of at least 1, not {window}")
     for name in settings:
         _belongs(name, settings)
+    options.combine(settings)
     return Jacobi(
-        accept=_part("accept", ACCEPTS, settings),
+        accept=_part("accept", {**ACCEPTS, **RELAXED}, settings),
         redraft=_part("redraft", REDRAFTS, settings),
         fill=_part("fill", FILLS, settings),
         predict=_part("predict", PREDICTIONS, settings),
+        tree=_part("tree", TREES, settings),
         window=window,
         sampling=sampling,
     )

@@ -85,16 +85,24 @@ class Canvas(Protocol):
     def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
         """Evaluate provisional ``tokens`` [B, W] int64 in one pass.
 
-        Column 0 is the last committed token, columns 1…W-1 are drafts for the next positions (a chain when
-        ``parents`` is None, else ``parents`` [B, W] int64 gives each node's parent column). Output column j is the
-        logits of the position *after* token j. Tokens at positions beyond N are ignored by the caller; the canvas
-        must accept any code there.
+        Column 0 is the last committed token, columns 1…W-1 are drafts for the next positions. They form a chain when
+        ``parents`` is None, else a tree: ``parents`` [B, W] int64 gives each node's parent column, which stands before
+        its own; -1 for column 0, the root. Rows may have different trees, chains among them. A node stands at the
+        position of its depth behind the root and attends to what is committed, to its ancestors and to itself, so its
+        logits are those of the chain of its ancestors. Output column j is the logits of the position *after* token j.
+        Tokens at positions beyond N are ignored by the caller; the canvas must accept any code there. A canvas that
+        evaluates chains only raises ``NotImplementedError`` for parents.
         """
         ...
 
-    def keep(self, n: Tensor) -> None:
-        """Commit ``n`` [B] int64 further positions: the cache now holds the first ``n`` tokens fed in the last
-        ``forward`` (0 leaves a row as it was before that pass). The token sampled last is fed by the next pass.
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
+        """Commit ``n`` [B] int64 further positions: the cache now holds ``n`` of the tokens fed in the last
+        ``forward``, one per position (0 leaves a row as it was before that pass), and nothing else of it. The token
+        sampled last is fed by the next pass.
+
+        Which ones: columns 0…n-1; with ``path`` [B, D] int64 the i-th is column ``path[:, i]`` while i < D, and column
+        i from there on. Columns of a path are a node, its child, its child's child …, from column 0 on; entries from
+        ``n`` on are not read. (A canvas moves at most D cache rows, whatever the window.)
         """
         ...
 

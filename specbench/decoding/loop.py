@@ -34,6 +34,7 @@ from specbench.decoding.noise import AddressedNoise, as_prompts
 from specbench.decoding.predict import Plain, Predict
 from specbench.decoding.redraft import Redraft
 from specbench.decoding.trace import Trace, stack
+from specbench.decoding.tree import Chain, Tree
 from specbench.errors import UsageError
 
 
@@ -91,9 +92,11 @@ class Pass:
 
 @dataclass(frozen=True)
 class Jacobi:
-    """Speculation on the image's own earlier passes: SJD, its couplings, replay, by choice of four parts.
+    """Speculation on the image's own earlier passes: SJD, its couplings, replay, by choice of parts.
 
-    ``watch``, if any, sees every pass as it is judged (:class:`Pass`); it must change nothing.
+    A ``tree`` replaces the strict acceptance by the same test of several candidates; a window of one has no draft and
+    hence no tree. ``watch``, if any, sees every pass as it is judged (:class:`Pass`); it must change nothing.
+    Raises ``UsageError`` if a window above one does not hold the tree: a chain in its stead would be another method.
     """
 
     accept: Accept
@@ -102,7 +105,15 @@ class Jacobi:
     window: int
     sampling: Sampling = field(default_factory=Sampling)
     predict: Predict = field(default_factory=Plain)
+    tree: Tree = field(default_factory=Chain)
     watch: Callable[[Pass], None] | None = None
+
+    def __post_init__(self) -> None:
+        if 1 < self.window < self.tree.nodes:
+            raise UsageError(
+                f"a tree of {self.tree.nodes} tokens needs a window of at least as many (or of 1, which is plain AR), "
+                f"not {self.window}"
+            )
 
     @property
     def lossless(self) -> bool:
@@ -120,15 +131,16 @@ class Jacobi:
     ) -> Generation:
         """One image per prompt. Raises ``UsageError`` if the window does not fit the image."""
         asked, device, size = _asked(prompts), _device(target), target.grid.size
-        if not 1 <= self.window <= size:
-            raise UsageError(f"window must lie between 1 and the image's {size} tokens, not {self.window}")
+        tree = self.tree if self.window > 1 else Chain()
+        if not 1 <= self.window <= size + tree.side:
+            most = f"{size} tokens" + (f" and the {tree.side} beside its path" if tree.side else "")
+            raise UsageError(f"window must lie between 1 and the image's {most}, not {self.window}")
         noise = noise or AddressedNoise(asked, seed, sample, device)
         accept, kept = bound(self.accept, target), min(self.sampling.top_k or target.vocab, target.vocab)
         clock = Clock(device)
         canvas = target.begin(asked, self.sampling.guidance)
         clock.lap("prefill")
-        look_back = self.fill.look_back(target.grid)
-        board = Board(len(asked), target.grid, target.vocab, self.window, look_back, device)
+        board = Board(len(asked), target.grid, target.vocab, self.window, self.fill.look_back(target.grid), device)
         last = torch.full((len(asked), 1), START, device=device)
         counters: list[Tensor] = []
         self._fill(noise, board, board.committed, self.window - 1, board.committed + self.window, 0)
@@ -136,31 +148,35 @@ class Jacobi:
         left, moved = size, 0
         while left:
             noise.advance(moved)
-            window = look(board, min(self.window, left))
-            fed = torch.cat([last, window.token[:, :-1]], 1)
+            window = look(board, min(self.window, left), tree.side)
+            nodes = tree.grow(noise, window, last)
             clock.lap("sampling")
-            logits = canvas.forward(fed).logits
+            logits = canvas.forward(nodes.tokens, nodes.parents).logits
             clock.lap("passes" if counters else "prefill")
 
-            p = law_of(logits, self.sampling)
-            board.laws = board.laws.to(p.dtype)  # the first pass tells in which precision the target computes
-            law = self.predict(p, board, kept)
-            accepted, tokens = accept(noise, p, law, window, self.redraft)
+            laws = law_of(logits, self.sampling)
+            board.laws = board.laws.to(laws.dtype)  # the first pass tells in which precision the target computes
+            walk = tree.walk(noise, laws, window, nodes, carry=self.predict.reach > 0)
+            law = self.predict(walk.p, board, kept)
+            accepted, tokens = tree.judge(accept, noise, walk, law, window, self.redraft)
             settled = torch.minimum(accepted + 1, window.live.sum(1))
             if self.watch is not None:
-                self.watch(Pass(window, p, law, accepted, tokens))
+                self.watch(Pass(window, walk.p, law, accepted, tokens))
             board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
-            board.put_laws(window.position, self.predict.recorded(p, law), window.live)
-            board.remember(p, self.predict.reach)
-            canvas.keep(settled)
-            known = board.committed + window.position.shape[1]
+            board.put_laws(window.position, self.predict.recorded(walk.p, law), window.live)
+            board.remember(walk.p, self.predict.reach)
+            canvas.keep(settled, *(() if walk.path is None else (walk.path,)))
+            known = board.committed + window.position.shape[1] - board.tree.long()
+            drafted = walk.tested.sum(1)
             board.committed = board.committed + settled
+            board.tree = accepted < drafted if tree.side else board.tree
             last = board.tokens.gather(1, (board.committed - 1)[:, None])
-            counters.append(torch.stack([window.live.sum(1), window.drafted.sum(1), accepted, settled]))
+            counters.append(torch.stack([nodes.live.sum(1), drafted, accepted, settled]))
 
             left, moved = _progress(size - board.committed, settled, self.window)
             if window.has_free:
-                self._fill(noise, board, known, moved - 1, board.committed + self.window - 1, len(counters))
+                most = moved - 1 if tree.side == 0 else moved
+                self._fill(noise, board, known, most, board.committed + self.window - 1, len(counters))
         clock.lap("sampling")
         return Generation(board.tokens[:, :size].clone(), _trace(board, counters, clock.seconds()))
 

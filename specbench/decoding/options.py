@@ -51,6 +51,8 @@ RANGES: Mapping[str, tuple[type, float, float]] = {
     "neighbours": (int, 1, 1 << 20),
     "delta": (float, 0, 1),
     "scale": (float, 1, float("inf")),
+    "children": (int, 2, 64),
+    "depth": (int, 2, 64),
 }
 """Options that are numbers: kind, least and greatest value. ``scale`` may also be null."""
 
@@ -109,6 +111,13 @@ def taken_by(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Axis → the options that the choice made there reads (empty where it reads none)."""
     chosen = {axis: str(settings.get(axis, default)) for axis, default in DEFAULTS.items()}
     return {axis: OPTIONS.get((axis, choice), ()) for axis, choice in chosen.items()}
+
+
+def combine(settings: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` for choices that exclude each other: a tree has the strict test of its siblings only."""
+    tree, accept = (str(settings.get(axis, DEFAULTS[axis])) for axis in ("tree", "accept"))
+    if tree != "none" and accept != "strict":
+        raise UsageError(f"tree={tree} tests siblings with accept=strict, and cannot be combined with accept={accept}")
 
 
 def lossless(settings: Mapping[str, Any], declared: bool = True) -> bool:

@@ -189,9 +189,9 @@ class SharpenedCanvas:
         forward = self.canvas.forward(tokens, parents, taps)
         return replace(forward, logits=forward.logits * self.factor)
 
-    def keep(self, n: Tensor) -> None:
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
         """As the canvas."""
-        self.canvas.keep(n)
+        self.canvas.keep(n, path)
 
 
 def sharpen(target: Target, sampling: Sampling, rows: int = 128) -> tuple[Sharpened, float]:

@@ -118,23 +118,47 @@ class TabularCanvas:
         self.committed = torch.zeros(len(which), dtype=torch.int64)
         """Committed tokens per row, [B] int64: the cache holds all of them but the last."""
         self._fed: Tensor | None = None
+        self._nodes: Tensor | None = None
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
         """Look up the logits [B, W, V] after each provisional token; beyond the image, the table's last row."""
-        if parents is not None or taps:
-            raise NotImplementedError("a tabular target reads chains only")
-        target, size = self.target, self.target.size
-        position = self.committed[:, None] - 1 + torch.arange(tokens.shape[1])
-        live = (position >= 0) & (position < size) & (self.committed[:, None] < size)
-        if bool((live & ((tokens < 0) | (tokens >= target.vocab))).any()):
+        if taps:
+            raise NotImplementedError("a table has no layers to tap")
+        column = torch.arange(tokens.shape[1])
+        in_line = self.committed[:, None] - 1 + column
+        self._fed, self._nodes = self._with(self.cache, in_line, tokens), tokens
+        if parents is None:
+            self._check(tokens, in_line)
+            return Forward(torch.stack([self._after(self._fed, p) for p in in_line.unbind(1)], 1))
+        boards, positions = [self.cache], [self.committed - 1]  # of the root's parent, then of each node
+        for node, parent in zip(column, parents.unbind(1), strict=True):
+            if bool((parent >= node).any()) or bool((parent < -(node == 0).long()).any()):
+                raise PoisonRead("a node's parent must stand before it, and only column 0 is a root")
+            board = torch.stack(boards, 1)[torch.arange(len(tokens)), parent + 1]
+            depth = torch.stack(positions, 1)[torch.arange(len(tokens)), parent + 1] + (node > 0)
+            boards.append(self._with(board, depth[:, None], tokens[:, node : node + 1]))
+            positions.append(depth)
+        self._check(tokens, torch.stack(positions[1:], 1))
+        pairs = zip(boards[1:], positions[1:], strict=True)
+        return Forward(torch.stack([self._after(board, position) for board, position in pairs], 1))
+
+    def _live(self, position: Tensor) -> Tensor:
+        """Which of ``position`` [B, W] an unfinished image has."""
+        return (position >= 0) & (position < self.target.size) & (self.committed[:, None] < self.target.size)
+
+    def _with(self, board: Tensor, position: Tensor, tokens: Tensor) -> Tensor:
+        """``board`` [B, N] with ``tokens`` [B, W] at ``position`` [B, W], as far as the image has them."""
+        row, column = self._live(position).nonzero(as_tuple=True)
+        board = board.clone()
+        board[row, position[row, column]] = tokens[row, column]
+        return board
+
+    def _check(self, tokens: Tensor, position: Tensor) -> None:
+        """Refuse tokens that were never drawn, and a first pass that does not read the prompt."""
+        if bool((self._live(position) & ((tokens < 0) | (tokens >= self.target.vocab))).any()):
             raise PoisonRead("a token that was never drawn was fed to the target")
         if bool(((position < 0) & (tokens != START)).any()):
             raise PoisonRead("the first pass must be fed START")
-        provisional = self.cache.clone()
-        row, column = live.nonzero(as_tuple=True)
-        provisional[row, position[row, column]] = tokens[row, column]
-        self._fed = provisional
-        return Forward(torch.stack([self._after(provisional, p) for p in position.unbind(1)], 1))
 
     def _after(self, tokens: Tensor, position: Tensor) -> Tensor:
         """Logits [B, V] of the position that follows ``position`` [B]."""
@@ -147,12 +171,20 @@ class TabularCanvas:
         beyond = position + 1 >= size
         return self.tables[self.which, torch.where(beyond, self.tables.shape[1] - 1, code)]
 
-    def keep(self, n: Tensor) -> None:
-        """Commit ``n`` [B] further positions and keep the tokens that were fed for them; forget the rest."""
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
+        """Commit ``n`` [B] further positions and keep the tokens that were fed for them; forget the rest.
+
+        What a path keeps is what its columns were fed, one by one, whether or not they are each other's parents.
+        """
         assert self._fed is not None, "keep comes after forward"
+        assert self._nodes is not None
+        fed = self._fed
+        if path is not None:
+            place = self.committed[:, None] - 1 + torch.arange(path.shape[1])
+            fed = self._with(fed, place, self._nodes.gather(1, path))
         self.committed = self.committed + n
         held = torch.arange(self.target.size) < (self.committed - 1)[:, None]
-        self.cache = torch.where(held, self._fed, 0)
+        self.cache = torch.where(held, fed, 0)
 
 
 class RaggedGrid(Grid):

@@ -47,7 +47,7 @@ class HashedCanvas:
     def __init__(self, target: HashedTarget, offsets: list[int]) -> None:
         self.target, self.offsets = target, torch.tensor(offsets)
         size = target.grid.size
-        self.cache = torch.full((len(offsets), 2 * size + target.memory), target.vocab)
+        self.cache = torch.full((len(offsets), 3 * size + 64), target.vocab)
         self.committed = torch.zeros(len(offsets), dtype=torch.int64)
         self.passes = 0
         self.widths: list[int] = []
@@ -57,18 +57,29 @@ class HashedCanvas:
         target, memory = self.target, self.target.memory
         self.passes += 1
         self.widths.append(tokens.shape[1])
-        at = self.committed[:, None] + torch.arange(tokens.shape[1])  # the position that follows each token
-        board = self.cache.clone()
-        board.scatter_(1, at + memory - 1, torch.where(tokens == START, target.vocab, tokens))
+        column = torch.arange(tokens.shape[1])
+        parents = (column - 1).expand(tokens.shape) if parents is None else parents
+        depth = torch.zeros_like(tokens)
+        for node in range(1, tokens.shape[1]):
+            depth[:, node] = depth.gather(1, parents[:, node : node + 1])[:, 0] + 1
+        at = self.committed[:, None] + depth  # the position that follows each token
+        self.fed = torch.where(tokens == START, target.vocab, tokens)
         logits = target.by_place[(at * 5 + self.offsets[:, None]) % 64]
+        node = column.expand(tokens.shape)
         for back in range(memory):
-            seen = board.gather(1, at + memory - 1 - back)
+            provisional = self.fed.gather(1, node.clamp(min=0))
+            seen = torch.where(node >= 0, provisional, self.cache.gather(1, at + memory - 1 - back))
             logits = logits + target.drift * target.by_token[back, seen] / (back + 1)
-        self.fed = board
+            node = torch.where(node >= 0, parents.gather(1, node.clamp(min=0)), -1)
         return Forward(logits.to(target.dtype))
 
-    def keep(self, n: Tensor) -> None:
-        """Commit ``n`` [B] positions; what was fed behind them is forgotten."""
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
+        """Commit ``n`` [B] positions; what was fed beside and behind them is forgotten."""
+        columns = torch.arange(self.fed.shape[1]).repeat(len(n), 1)
+        if path is not None:
+            columns[:, : path.shape[1]] = path
+        place = self.committed[:, None] + torch.arange(self.fed.shape[1]) + self.target.memory - 1
+        board = self.cache.scatter(1, place, self.fed.gather(1, columns))
         self.committed = self.committed + n
         inside = torch.arange(self.cache.shape[1]) < (self.committed + self.target.memory - 1)[:, None]
-        self.cache = torch.where(inside, self.fed, self.target.vocab)
+        self.cache = torch.where(inside, board, self.target.vocab)

@@ -1,6 +1,7 @@
 """mini as a target: a tokenizer and a transformer behind the interface that every decoder sees.
 
-Knows: guidance (a conditional and an unconditional row per image), the preallocated cache, per-row write positions.
+Knows: guidance (a conditional and an unconditional row per image), the preallocated cache, per-row write positions,
+trees (a mask per row, positions by depth, and moving the kept nodes together afterwards).
 Refuses to know: sampling filters, methods, and how the weights came about.
 """
 
@@ -17,14 +18,16 @@ from specbench.decoding.laws import guide
 from specbench.models.mini import text
 from specbench.models.mini.tokenizer import Tokenizer
 from specbench.models.mini.transformer import Attend, Transformer
+from specbench.models.trees import ancestry
 
 
 class MiniCanvas:
     """Images in flight on a :class:`MiniTarget`; rows are stacked [conditional…, unconditional…].
 
     ``committed`` [B] counts committed codes. The cache holds the prefix and all committed codes but the last, so the
-    next pass writes from slot ``prefix + committed - 1``. Slots past the image share one scratch slot that no live
-    query can see.
+    next pass writes from slot ``prefix + committed - 1``, one slot per column. Slots of a chain past the image share one
+    scratch slot that no live query can see; the first tree makes the cache longer by its width, since the columns of
+    a tree outnumber its positions.
     """
 
     def __init__(self, model: Transformer, prompts: Sequence[Prompt], guidance: float | None) -> None:
@@ -41,19 +44,24 @@ class MiniCanvas:
         self.started = False
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
-        """One pass over a chain of provisional tokens; see :class:`specbench.decoding.interfaces.Canvas`."""
-        if parents is not None or taps:
-            raise NotImplementedError("mini evaluates chains only; trees and taps come with the methods that need them")
+        """One pass over provisional tokens; see :class:`specbench.decoding.interfaces.Canvas`."""
+        if taps:
+            raise NotImplementedError("mini has no taps yet; they come with the drafters that need them")
         model, config = self.model, self.model.config
         drafts = tokens.repeat(self.rows, 1)
         if self.started:
             embedded = model.codes(drafts)
-            base = config.prefix - 1 + self.committed.repeat(self.rows)[:, None]
         else:
             embedded = torch.cat([model.words(self.prefix), model.codes(drafts[:, 1:])], 1)
-            base = torch.zeros_like(self.prefix[:, :1])
-        slots = (base + torch.arange(embedded.shape[1], device=tokens.device)).clamp(max=config.length)
-        h = model.trunk(embedded, slots.clamp(max=config.length - 1), self._attend(slots))
+        base = self._base() if self.started else torch.zeros_like(self.prefix[:, :1])
+        slots = base + torch.arange(embedded.shape[1], device=tokens.device)
+        if parents is None:
+            slots = slots.clamp(max=config.length)
+            places, mask = slots, torch.arange(self.cache.shape[4], device=slots.device) <= slots[..., None]
+        else:
+            self._make_room(tokens.shape[1])
+            places, mask = self._tree(slots, parents.repeat(self.rows, 1))
+        h = model.trunk(embedded, places.clamp(max=config.length - 1), self._attend(slots, mask[:, None]))
         h = h if self.started else h[:, config.prefix - 1 :]
         self.started = True
         logits = model.head(model.norm(h)).unflatten(0, (self.rows, -1))
@@ -62,10 +70,32 @@ class MiniCanvas:
             return Forward(logits[0], h[None])
         return Forward(guide(logits[0], logits[1], self.guidance), h.unflatten(0, (2, -1)))
 
-    def _attend(self, slots: Tensor) -> Attend:
-        """Attention that writes this pass's keys and values at ``slots`` [R·B, S] and reads the whole cache."""
+    def _base(self) -> Tensor:
+        """Slot [R·B, 1] of the last committed token, which is column 0 of a pass."""
+        return self.model.config.prefix - 1 + self.committed.repeat(self.rows)[:, None]
+
+    def _make_room(self, width: int) -> None:
+        """Let ``width`` columns fit behind any number of committed tokens."""
+        missing = self.model.config.length + width - self.cache.shape[4]
+        if missing > 0:
+            self.cache = F.pad(self.cache, (0, 0, 0, missing))
+
+    def _tree(self, slots: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Sequence places [R·B, S] of tokens at cache ``slots`` [R·B, S], and the slots they see [R·B, S, cache].
+
+        The last W of the S tokens are the nodes; what stands before them in the first pass is the caption.
+        """
+        width = parents.shape[1]
+        sees, depth = ancestry(parents)
+        nodes = slots[:, -width:]
+        places = torch.cat([slots[:, :-width], nodes[:, :1] + depth], 1)
+        mask = torch.arange(self.cache.shape[4], device=slots.device) <= torch.minimum(slots, nodes[:, :1])[..., None]
+        mask[:, -width:].scatter_(2, nodes[:, None].expand_as(sees), sees)
+        return places, mask
+
+    def _attend(self, slots: Tensor, mask: Tensor) -> Attend:
+        """Attention that writes this pass's keys and values at ``slots`` [R·B, S] and reads what ``mask`` shows."""
         row = torch.arange(len(slots), device=slots.device)[:, None]
-        mask = (torch.arange(self.cache.shape[4], device=slots.device) <= slots[..., None])[:, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.cache[layer]
@@ -75,8 +105,14 @@ class MiniCanvas:
 
         return attend
 
-    def keep(self, n: Tensor) -> None:
-        """Commit ``n`` [B] further codes; rejected slots are overwritten by the next pass."""
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
+        """Commit ``n`` [B] further codes; slots behind them are overwritten by the next pass."""
+        if path is not None:
+            base = self._base()
+            row = torch.arange(len(base), device=base.device)[:, None]
+            fed = base + path.repeat(self.rows, 1)
+            kept = base + torch.arange(path.shape[1], device=base.device)
+            self.cache[:, :, row, :, kept] = self.cache[:, :, row, :, fed]  # a copy: nothing is overwritten unread
         self.committed += n
 
 
