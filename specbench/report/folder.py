@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specbench.report.diagnostics import diagnostics_page
 from specbench.report.export import SUFFIXES, export_table
 from specbench.report.sentence import cost_sentences
 from specbench.report.table import Table, failures_of, table_of, warnings_of
@@ -30,7 +31,8 @@ def full_table(document: Json) -> Table:
 
 
 def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: bool = False) -> list[Path]:
-    """Write ``document.json``, ``table.{md,csv,tex}``, the contact sheets and, if asked, the plots; return their paths.
+    """Write ``document.json``, ``table.{md,csv,tex}``, contact sheets, the page on diagnostics where there are any, and
+    if asked the plots; return their paths.
 
     Raises:
         OSError: the folder cannot be written.
@@ -42,7 +44,10 @@ def write_report(document: Json, pictures: Sequence[Json], folder: Path, plots: 
         _whole(folder / "document.json", _text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)))
     )
     for name, cells in _groups(document.get("cells") or ()).items():
-        files += _pictures(cells, pictures, folder, name, plots)
+        files += _pictures(cells, pictures, document.get("diagnosed") or (), folder, name, plots)
+    page = diagnostics_page(document)
+    if page is not None:
+        files.append(_whole(folder / "diagnostics.md", _text(page)))
     return files
 
 
@@ -52,7 +57,9 @@ def write_file(path: Path, text: str) -> Path:
     return _whole(path, _text(text))
 
 
-def _pictures(cells: Sequence[Json], pictures: Sequence[Json], folder: Path, name: str, plots: bool) -> list[Path]:
+def _pictures(
+    cells: Sequence[Json], pictures: Sequence[Json], published: Sequence[Json], folder: Path, name: str, plots: bool
+) -> list[Path]:
     from specbench.report.sheet import contact_sheet
 
     files = []
@@ -60,11 +67,18 @@ def _pictures(cells: Sequence[Json], pictures: Sequence[Json], folder: Path, nam
     if sheet is not None:
         files.append(_whole(folder / f"sheet{name}.png", lambda path: sheet.save(path, format="PNG")))
     if plots:
-        from specbench.report.plots import acceptance_maps, nfe_against_window
+        from specbench.report.maps import WHAT, acceptance_maps, maps_over_pictures
+        from specbench.report.plots import diagnostic_curves, nfe_against_window
 
-        for kind, figure in (("nfe", nfe_against_window(cells)), ("acceptance", acceptance_maps(cells, pictures))):
+        figures = {
+            "nfe": nfe_against_window(cells),
+            "diagnostics": diagnostic_curves(cells, published),
+            "acceptance": acceptance_maps(cells, pictures),
+            **{f"map-{what}": maps_over_pictures(cells, pictures, what) for what in WHAT},
+        }
+        for kind, figure in figures.items():
             if figure is not None:
-                files.append(_whole(folder / f"{kind}{name}.png", _saver(figure)))
+                files.append(_whole(folder / f"{kind.replace('_', '-')}{name}.png", _saver(figure)))
     return files
 
 
@@ -86,7 +100,7 @@ def _text(text: str) -> Callable[[Path], None]:
 
 
 def _saver(figure: Any) -> Callable[[Path], None]:
-    return lambda path: figure.savefig(path, format="png", dpi=130)
+    return lambda path: figure.savefig(path, format="png", dpi=130, bbox_inches="tight")
 
 
 def _whole(path: Path, write: Callable[[Path], None]) -> Path:

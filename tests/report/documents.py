@@ -83,7 +83,7 @@ def pictures(doc: dict[str, Any], folder: Path, prompts: int = 2) -> list[dict[s
                 {
                     "cell": one["id"], "prompt": f"p{prompt}", "text": f"a blue star, number {prompt}", "sample": 0,
                     "nfe": 16 if one["method"] == "ar" else 4, "file": str(path), "accepted": accepted,
-                    "fixed_pass": fixed, "grid": [4, 4, 1],
+                    "fixed_pass": fixed, "changes": [n - 1 for n in fixed], "grid": [4, 4, 1],
                 }
             )  # fmt: skip
     return records

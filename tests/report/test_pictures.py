@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from PIL import Image
 
 from specbench.report.folder import write_report
-from specbench.report.plots import acceptance_maps, accepted_positions, nfe_against_window
+from specbench.report.labels import names_of, style
+from specbench.report.maps import WHAT, acceptance_maps, accepted_positions, maps_over_pictures
+from specbench.report.plots import nfe_against_window
 from specbench.report.sheet import GAP, TILE, contact_sheet
 from tests.report.documents import cell, document, pictures, ratio
 
@@ -61,6 +64,30 @@ def test_the_nfe_plot_draws_the_measured_points():
     assert list(line.get_ydata()) == [3, 4]
 
 
+def test_the_nfe_plot_has_the_passes_beside_the_ratio_with_its_interval_turned_over():
+    cells = [cell("ar", 1), cell("scd", 16, nfe={"mean": 64.0}, nfe_ratio=ratio(4, 2, 5))]
+    left, right = nfe_against_window(cells).axes
+    assert bounds(left) == [(2, 5)]
+    assert bounds(right) == [(pytest.approx(51.2), pytest.approx(128))]
+    assert right.get_ylim()[1] > 256
+    assert [text.get_text() for text in right.texts] == ["plain AR"]
+
+
+def bounds(axes):
+    (bars,) = axes.containers[0].lines[2]
+    return [(low, high) for (_, low), (_, high) in bars.get_segments()]
+
+
+def test_cells_of_one_method_that_differ_in_a_setting_are_lines_of_their_own():
+    left = cell("scd", 16, requested={"method.fill": "left", "seed": 1})
+    cells = [left, cell("scd", 16, requested={"method.fill": "uniform", "seed": 2}), cell("sjd", 16)]
+    assert names_of(cells) == ["scd fill=left", "scd fill=uniform", "sjd"]
+    figure = nfe_against_window(cells)
+    assert len(figure.axes[0].containers) == 3
+    looks = [tuple(style(number).values()) for number in range(24)]
+    assert len(set(looks)) == 24
+
+
 def test_the_acceptance_map_lies_on_the_grid(tmp_path):
     doc = document(cell("scd", 16))
     figure = acceptance_maps(doc["cells"], pictures(doc, tmp_path))
@@ -69,13 +96,46 @@ def test_the_acceptance_map_lies_on_the_grid(tmp_path):
     assert share[:, :3].min() == 1
     assert share[:, 3].max() == 0
     assert fixed[2].tolist() == [3, 3, 3, 3]
+    changes = figure.axes[2].images[0].get_array()
+    assert changes[2].tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_the_map_over_a_picture_shows_its_own_numbers_over_its_own_pixels(tmp_path, what):
+    doc = document()
+    records = pictures(doc, tmp_path)
+    records[2][what] = [5] * 16
+    figure = maps_over_pictures(doc["cells"], records, what)
+    tiles = [axes for axes in figure.axes if axes.images]
+    assert len(tiles) == 4  # two prompts, two method cells; AR has no map
+    grey, heat = tiles[0].images
+    assert list(grey.get_extent()) == list(heat.get_extent()) == [0, 4, 4, 0]
+    assert set(heat.get_array().flatten()) == {5}
+    assert tiles[1].images[1].get_array()[3].tolist() == ([4] * 4 if what == "fixed_pass" else [3] * 4)
+    assert heat.get_clim() == tiles[3].images[1].get_clim() == (0, 5)
+    assert 0 < heat.get_alpha() < 1
+
+
+def test_a_map_needs_no_picture_and_without_traces_there_is_none(tmp_path):
+    doc = document()
+    records = pictures(doc, tmp_path)
+    for record in records:
+        record["file"] = str(tmp_path / "gone.png")
+    tiles = [axes for axes in maps_over_pictures(doc["cells"], records, "changes").axes if axes.images]
+    assert all(len(axes.images) == 1 for axes in tiles)
+    assert maps_over_pictures(doc["cells"][:1], records, "changes") is None
+    film = [{**record, "grid": [2, 2, 4]} for record in records]
+    assert maps_over_pictures(doc["cells"], film, "changes").axes[0].images[-1].get_array().shape == (8, 2)
 
 
 def test_the_report_is_written_whole(tmp_path):
     doc = document()
     files = write_report(doc, pictures(doc, tmp_path), tmp_path / "report", plots=True)
     names = {path.name for path in files}
-    assert names == {"table.md", "table.csv", "table.tex", "document.json", "sheet.png", "nfe.png", "acceptance.png"}
+    assert names == {
+        "table.md", "table.csv", "table.tex", "document.json", "sheet.png", "nfe.png", "acceptance.png",
+        "map-fixed-pass.png", "map-changes.png",
+    }  # fmt: skip
     assert {path.name for path in (tmp_path / "report").iterdir()} == names
     assert json.loads((tmp_path / "report" / "document.json").read_text()) == doc
 
