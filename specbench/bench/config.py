@@ -112,7 +112,19 @@ def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> lis
         if key == "window" and key not in request.overridden:
             source = method.source
         rows.append({"key": key, "value": value, "source": source})
-    return rows
+    return [*rows, *_effective(node["model"], request)]
+
+
+def _effective(model: Mapping[str, Any], request: RunRequest) -> list[dict[str, Any]]:
+    """What settings that count or share codes come to on this model; nothing where its file does not tell its codes."""
+    codes = model.get("codes") or model.get("sizes", {}).get("codes")
+    if codes is None:
+        return []
+    options.check(request.settings)
+    kept = min(request.sampling["top_k"] or codes, codes)
+    source = f"{codes:,} codes of {request.model}, of which sampling keeps {kept:,}"
+    counts = options.effective(request.settings, codes, kept)
+    return [{"key": f"effective.{name}", "value": count, "source": source} for name, count in counts.items()]
 
 
 def _flat(node: Mapping[str, Any], request: RunRequest) -> dict[str, Any]:

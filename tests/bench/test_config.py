@@ -122,6 +122,28 @@ def test_explain_names_the_source_of_every_value() -> None:
         bench.explain(["window=8,16"])
 
 
+def test_explain_shows_what_published_numbers_come_to_on_the_model() -> None:
+    def effective(*words: str) -> dict[str, int]:
+        rows = [row for row in bench.explain(words) if row["key"].startswith("effective.")]
+        assert all("1,024 codes of mini, of which sampling keeps 512" in row["source"] for row in rows)
+        return {row["key"].removeprefix("effective."): row["value"] for row in rows}
+
+    assert effective("method=lantern") == {"neighbours": 128}
+    assert effective("method=lantern", "method.neighbours=10") == {"neighbours": 10}
+    assert effective("method=gsd_vp") == {"group": 10, "candidates": 51}
+    assert effective("method=sjd") == {}
+
+
+@pytest.mark.parametrize("name", ["mini", "mini/tiny"])
+def test_the_codes_that_a_model_file_tells_are_those_of_the_model(name: str) -> None:
+    from omegaconf import OmegaConf
+
+    from specbench.models import load_target
+
+    node = OmegaConf.load(Path(__file__).parents[2] / "conf" / "model" / f"{name}.yaml")
+    assert node.codes == load_target(name).vocab
+
+
 def test_every_key_and_value_that_completion_offers_is_accepted() -> None:
     for group in ("method", "model", "scores", "dtype"):
         assert len(bench.compose([f"{group}={','.join(bench.values(group))}"])) == len(bench.values(group))
