@@ -80,7 +80,7 @@ class PromptedTarget:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        weight: Tensor = self.network.trunk.norm.weight
+        weight: Tensor = self.network.trunk.embed_tokens.weight
         return weight.device
 
     def follow(self, protocol: Mapping[str, Any]) -> Self:

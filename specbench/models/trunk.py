@@ -24,7 +24,7 @@ class Slab:
     """
 
     def __init__(self, trunk: Trunk, rows: int, slots: int) -> None:
-        config, weight = trunk.config, trunk.norm.weight
+        config, weight = trunk.config, trunk.embed_tokens.weight
         heads = config.num_key_value_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (config.num_hidden_layers, 2, rows, heads, slots, width)

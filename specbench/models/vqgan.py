@@ -132,19 +132,27 @@ class Decoder(nn.Module):
         return self.conv_out(F.silu(self.norm_out(x)))
 
 
+class Codebook(nn.Module):
+    """The code vectors as they are stored."""
+
+    def __init__(self, config: VQConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.codes, config.code_dim)
+
+
 class VQDecoder(nn.Module):
     """Codes to pictures. ``decode`` is the network, ``pixels`` what people look at."""
 
     def __init__(self, config: VQConfig) -> None:
         super().__init__()
         self.config = config
-        self.quantize = nn.ModuleDict({"embedding": nn.Embedding(config.codes, config.code_dim)})
+        self.quantize = Codebook(config)
         self.post_quant_conv = nn.Conv2d(config.code_dim, config.latent, 1)
         self.decoder = Decoder(config)
 
     def codebook(self) -> Tensor:
         """The vectors that are decoded, [codes, code_dim] float32: of length 1 where the model scales them."""
-        rows = self.quantize["embedding"].weight.float()
+        rows = self.quantize.embedding.weight.float()
         return F.normalize(rows, dim=-1) if self.config.unit_codes else rows
 
     def decode(self, codes: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ OTHER: dict[str, Any] = {
     "method": "sjd",
     "settings": {"fill": "above"},
     "window": 4,
+    "recipe": {"template": "{prompt}!"},
 }
 
 
