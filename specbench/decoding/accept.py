@@ -45,7 +45,7 @@ class Accept(Protocol):
 def bound(accept: Accept, target: Target) -> Accept:
     """``accept``, with what it needs of ``target`` (a codebook) at hand. Asked for once per decode."""
     bind = getattr(accept, "bind", None)
-    return accept if bind is None else bind(target)  # type: ignore[no-any-return]
+    return accept if bind is None else bind(target)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Refuses to know: what the parts do (that stands beside each of them) and their d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specbench.decoding import block_options
@@ -87,7 +87,7 @@ def near(neighbours: int, vocab: int) -> int:
 
 def effective(settings: Mapping[str, Any], vocab: int, kept: int) -> dict[str, int]:
     """Numbers of tokens that the settings come to on a codebook of ``vocab`` of which sampling keeps ``kept``."""
-    sizes = {
+    sizes: dict[str, Callable[[Any], int]] = {
         "candidates": lambda value: considered(value, kept),
         "group": lambda value: min(value, vocab),
         "neighbours": lambda value: near(value, vocab),

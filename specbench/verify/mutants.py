@@ -37,7 +37,7 @@ SJD, SCD, GS = _method(), _method("maximal"), _method("gumbel")
 JACOBI, REPLAY = _method(accept="fresh"), _method("gumbel", "replay")
 FRESH_SCD = _method("maximal", "fresh")
 """Redrafts couple, but a draft is never committed: its law may be wrong without harm."""
-PREDICTED = {"predict": "growth", "history": 1, "growth": 1, "candidates": 1.0}
+PREDICTED: dict[str, Any] = {"predict": "growth", "history": 1, "growth": 1, "candidates": 1.0}
 SJD_VP, SCD_VP = _method(**PREDICTED), _method("maximal", **PREDICTED)
 MIXED = _method("maximal", alpha=0.5)
 TOP_TWO = replace(BASE, sampling=Sampling(top_k=2))
