@@ -1,7 +1,8 @@
 """A method as the verifier is given it, and the decoder that it stands for.
 
 Knows: the two ways a method may come: settings that the decoding room can build, or a builder of its own; and that the
-passes it tells of are counted at the target, by whoever verifies it and whatever for.
+passes it tells of are counted at the target, by whoever verifies it and whatever for. Trained heads that it asks for
+are seeded ones here: what is verified may not depend on what they say.
 Refuses to know: registries, plugins, files.
 """
 
@@ -16,6 +17,7 @@ from specbench.decoding.interfaces import Decoder, Generation, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.models.counted import Counted
 from specbench.verify.checks import TraceError
+from specbench.verify.spatial import with_heads
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Watched:
 
     def decode(self, target: Target, prompts: Sequence[Prompt | str], **options: Any) -> Generation:
         """As the decoder. Raises ``TraceError`` when its trace tells of other passes than were made."""
-        counted = Counted(target)
-        generation = self.decoder.decode(cast("Target", counted), prompts, **options)
+        counted, decoder = Counted(target), with_heads(self.decoder, target)
+        generation = decoder.decode(cast("Target", counted), prompts, **options)
         if (complaint := counted.complaint(generation.trace)) is not None:
             raise TraceError(f"trace: {complaint}")
         return generation

@@ -11,11 +11,12 @@ from specbench.decoding.interfaces import Generation
 from specbench.verify.checks import TraceError
 
 
-def check_trace(generation: Generation) -> None:
+def check_trace(generation: Generation, rounds: bool = False) -> None:
     """Raise ``TraceError`` with the first contradiction in ``generation.trace``.
 
     A pass of an unfinished image commits its accepted drafts and one token more, except that the pass which ends the
     image may find no position left for it; a finished image does nothing. ``fixed_pass`` lies in 1…pass of commitment.
+    ``rounds``: a pass may also be a round of repair, which keeps drafts and commits none.
     """
     trace, size = generation.trace, generation.tokens.shape[1]
     committed, accepted, drafted, window = trace.committed, trace.accepted, trace.drafted, trace.window
@@ -25,8 +26,11 @@ def check_trace(generation: Generation) -> None:
     _demand((committed.sum(0) == size).all(), "committed tokens do not add up to the image")
     _demand(((accepted >= 0) & (accepted <= drafted)).all(), "more drafts were accepted than drafted")
     _demand((drafted <= window).all(), "more drafts were tested than tokens were evaluated")
-    _demand((committed >= 1)[unfinished].all(), "a pass of an unfinished image committed nothing")
-    _demand(((bonus == 1) | ((bonus == 0) & (after == size)))[unfinished].all(), "committed is not accepted + 1")
+    if rounds:
+        _demand((committed <= window).all(), "more tokens were committed than evaluated")
+    else:
+        _demand((committed >= 1)[unfinished].all(), "a pass of an unfinished image committed nothing")
+        _demand(((bonus == 1) | ((bonus == 0) & (after == size)))[unfinished].all(), "committed is not accepted + 1")
     counters = torch.stack([committed, accepted, drafted])
     _demand((counters[:, ~unfinished] == 0).all(), "a finished image went on counting")
     _demand((trace.nfe == unfinished.sum(0)).all(), "nfe is not the number of passes while the image was unfinished")
