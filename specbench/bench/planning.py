@@ -133,7 +133,7 @@ def prepare(requests: Sequence[RunRequest], clocks: bool = True) -> list[Group]:
             Job(
                 request,
                 cell_of(request, weights_are, prompts.hash),
-                _build(request, sampling),
+                _build(request, sampling, target),
             )
             for request in wanted.values()
         )
@@ -154,10 +154,14 @@ class _Unbuilt:
         raise self.error
 
 
-def _build(request: RunRequest, sampling: Sampling) -> Decoder:
-    """The decoder of ``request``. Raises :class:`UsageError` where the request, not the plugin, is at fault."""
+def _build(request: RunRequest, sampling: Sampling, target: Target | None = None) -> Decoder:
+    """The decoder of ``request``, for ``target`` once that is known.
+
+    Raises :class:`UsageError` where the request, not the plugin, is at fault.
+    """
     try:
-        return registry.build(request.method, request.settings, request.window, sampling)
+        decoder = registry.build(request.method, request.settings, request.window, sampling)
+        return decoder if target is None else registry.bind(decoder, request.settings, target)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:

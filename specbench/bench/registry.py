@@ -309,6 +309,27 @@ def build(name: str, settings: Mapping[str, Any], window: int | None, sampling: 
     return replace(decoder, **objects) if objects else decoder  # type: ignore[type-var]
 
 
+def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decoder:
+    """Give a decoder what belongs to one target: the trained heads that ``settings["heads"]`` names.
+
+    Decoders without heads, and those that brought their own, come back as they are. Raises :class:`UsageError` when
+    nobody has trained such heads for ``target``, with the command that does.
+    """
+    variant = settings.get("heads")
+    if variant is None or getattr(decoder, "heads", variant) is not None:
+        return decoder
+    name = getattr(target, "name", None)
+    if name is None:
+        raise UsageError(f"the target {type(target).__name__} has no name under which heads could be found")
+    import torch
+
+    from specbench.drafters import load_heads
+
+    dtype = str(target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).dtype).removeprefix("torch.")
+    heads = load_heads(str(name), variant=str(variant), dtype=dtype, device=str(target.device))
+    return replace(decoder, heads=heads)  # type: ignore[type-var]
+
+
 def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any]) -> None:
     """Raise :class:`UsageError` when a factory's signature refuses these settings; what it does inside is its own."""
     try:
