@@ -75,10 +75,19 @@ def _from_document(path: Path) -> Records:
     try:
         document = json.loads(path.read_text())
         ids = [cell["id"] for cell in document["cells"] if cell["method"] != "ar"]
-        held = store.folders(document["out"])
+        held = store.folders(_store_of(path, str(document["out"])))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a run document") from error
     return _only(str(path), [store.read_cell(held[name]) for name in ids if name in held])
+
+
+def _store_of(document: Path, out: str) -> Path:
+    """The store that a document is about: the one it lies in, wherever that was moved to, else where it says."""
+    inside = document.resolve().parent.parent
+    if (inside / "store.json").is_file():
+        return inside
+    beside = document.resolve().parent / out
+    return beside if (beside / "store.json").is_file() else Path(out)
 
 
 def _only(name: str, found: list[Records]) -> Records:
@@ -166,7 +175,7 @@ def _span(value: stats.Interval) -> str:
 
 
 def accuracy_difference(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any] | None:
-    """Accuracy of ``a`` minus that of ``b`` with its interval, over the common images that one scorer judged in both."""
+    """Accuracy of ``a`` minus that of ``b`` with its interval, over the common images that a scorer judged in both."""
     scorer = _scorer(a)
     if scorer is None:
         return None

@@ -7,6 +7,7 @@ Refuses to know: torch, models, and whether anything was measured before.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +19,8 @@ from specbench.bench import paths, registry
 from specbench.decoding import options
 from specbench.errors import UsageError, unknown
 
+TEMPERATURE, TOP_P, GUIDANCE = (1e-3, 1e3), (1e-6, 1.0), (0.0, 1e3)
+"""Lowest and highest value: beyond them float32 logits overflow, and no law is left to preserve."""
 DTYPES = ("float32", "float64", "bfloat16")
 
 
@@ -190,8 +193,12 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
     dtype = node["dtype"]
     if dtype not in DTYPES:
         raise unknown("dtype", str(dtype), DTYPES)
-    if str(node["device"]).split(":")[0] not in ("cpu", "cuda"):
-        raise unknown("device", str(node["device"]), ("cpu", "cuda"))
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", str(node["device"])):
+        raise unknown("device", str(node["device"]), ("cpu", "cuda", "cuda:0"))
+    if window is not None:  # refused where a method has none, too: a sweep may hold both kinds
+        _whole("window", window, 1)
+    if node["prompt"] is not None and (named := _named_beside(prompts, overridden)):
+        raise UsageError(f"prompt=… is a single caption and {named} names others: give one of them")
     return RunRequest(
         model=node["model"]["name"],
         protocol=node["model"]["protocol"],
@@ -212,6 +219,13 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
     )
 
 
+def _named_beside(prompts: dict[str, Any], overridden: tuple[str, ...]) -> str | None:
+    """The prompt set or file that was asked for by hand, as it was; None where there is none but the caption."""
+    if "prompts.path" in overridden:
+        return f"prompts.path={prompts['path']}"
+    return f"prompts={prompts['name']}" if "prompts" in overridden else None
+
+
 def _prompts(node: dict[str, Any], text: object) -> PromptRequest:
     limit = None if node["limit"] is None else _whole("prompts.limit", node["limit"], 1)
     samples = _whole("prompts.samples", node["samples"], 1)
@@ -230,10 +244,10 @@ def _prompts(node: dict[str, Any], text: object) -> PromptRequest:
 def _sampling(node: dict[str, Any]) -> dict[str, Any]:
     top_k, top_p, guidance = node["top_k"], node["top_p"], node["guidance"]
     return {
-        "temperature": _real("sampling.temperature", node["temperature"], 0.0, open_low=True),
+        "temperature": _real("sampling.temperature", node["temperature"], *TEMPERATURE),
         "top_k": None if top_k is None else _whole("sampling.top_k", top_k, 1),
-        "top_p": None if top_p is None else _real("sampling.top_p", top_p, 0.0, 1.0, open_low=True),
-        "guidance": None if guidance is None else _real("sampling.guidance", guidance, 0.0),
+        "top_p": None if top_p is None else _real("sampling.top_p", top_p, *TOP_P),
+        "guidance": None if guidance is None else _real("sampling.guidance", guidance, *GUIDANCE),
     }
 
 
@@ -251,10 +265,9 @@ def _switch(key: str, value: object) -> bool:
     return value
 
 
-def _real(key: str, value: object, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+def _real(key: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{key} must be a number, not {value!r}")
-    if not (low < value if open_low else low <= value) or not value <= high or value == float("inf"):
-        bound = f"{'above' if open_low else 'at least'} {low:g}" + (f" and at most {high:g}" if high < 1e9 else "")
-        raise UsageError(f"{key} must be {bound}, not {value:g}")
+    if not low <= value <= high:
+        raise UsageError(f"{key} must be at least {low:g} and at most {high:g}, not {value:g}")
     return float(value)

@@ -21,6 +21,9 @@ from specbench.bench.sharing import COMMON, group_rows
 from specbench.bench.stats import Interval
 from specbench.bench.store import Records, Writer
 
+SHOWN = 200
+"""Characters of a warning about a prompt that are shown: what cannot be read of it may be as long as it is."""
+
 ONE = {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
@@ -113,7 +116,7 @@ def _ratios(group: Group, job: Job, records: Records, baseline: Records) -> dict
     """NFE and latency against AR. AR's own are 1 by definition, and carry no interval of width."""
     keys = group.image_keys()
     is_ar = job is group.jobs[0]
-    pairs = metrics.timed_pairs(baseline, records, keys) if group.timed else {}
+    pairs = metrics.timed_pairs(baseline, records, keys, group.request.device) if group.timed else {}
     own = [pair[1] for pair in pairs.values()]
     passes, clocks = metrics.nfe_ratio(baseline, records, keys), metrics.latency_ratio(pairs)
     flat = metrics.latency_ratio_flat(baseline, records, pairs)
@@ -127,7 +130,9 @@ def _ratios(group: Group, job: Job, records: Records, baseline: Records) -> dict
         "timing": metrics.timing_means(records, own, list(pairs)),
         "throughput": None
         if group.timed
-        else metrics.throughput(records, [each.keys for each in group.rounds()], group.request.batch),
+        else metrics.throughput(
+            records, [each.keys for each in group.rounds()], group.request.batch, group.request.device
+        ),
     }
 
 
@@ -189,7 +194,7 @@ def _prompt_warnings(groups: Sequence[Group]) -> list[str]:
         for prompt in group.items if callable(warn) else ():
             if (group.request.model, prompt.id) not in seen:
                 seen.add((group.request.model, prompt.id))
-                counts.update(warn(prompt))  # type: ignore[misc]
+                counts.update(text if len(text) <= SHOWN else f"{text[:SHOWN]}…" for text in warn(prompt))  # type: ignore[misc]
     unread = [text if n == 1 else f"{text} ({n} prompts)" for text, n in counts.items()]
     return [*unread, *_held_out(groups)]
 

@@ -85,14 +85,21 @@ def nfe_ratio(baseline: Records, records: Records, keys: Sequence[Key]) -> Inter
     )
 
 
-def timed_pairs(baseline: Records, records: Records, keys: Sequence[Key]) -> dict[Key, tuple[Timing, Timing]]:
-    """AR's and the method's timing of each image where one process took both, at batch 1; the latest such process."""
+def timed_pairs(
+    baseline: Records, records: Records, keys: Sequence[Key], device: str | None = None
+) -> dict[Key, tuple[Timing, Timing]]:
+    """AR's and the method's timing of each image where one process took both on one device, at batch 1; the latest.
+
+    ``device``: only clocks of this one; None: of any, the same for both.
+    """
     pairs: dict[Key, tuple[Timing, Timing]] = {}
     for key in keys:
         ours, theirs = records.timed(key), baseline.timed(key)
-        for session in reversed(ours):
-            if session in theirs and ours[session]["rows"] == theirs[session]["rows"] == 1:
-                pairs[key] = (theirs[session], ours[session])
+        for clock in reversed(ours):
+            if clock not in theirs or device not in (None, clock[1]):
+                continue
+            if ours[clock]["rows"] == theirs[clock]["rows"] == 1:
+                pairs[key] = (theirs[clock], ours[clock])
                 break
     return pairs
 
@@ -138,17 +145,24 @@ def timing_means(records: Records, timings: Sequence[Timing], keys: Sequence[Key
     }
 
 
-def batches(records: Records, keys: Sequence[Key], fewest: int, most: int) -> dict[tuple[str, int], Timing]:
-    """The batches of ``fewest`` to ``most`` images that hold one of ``keys``, each once, by session and round."""
+def batches(
+    records: Records, keys: Sequence[Key], fewest: int, most: int, device: str | None = None
+) -> dict[tuple[str, int], Timing]:
+    """The batches of ``fewest`` to ``most`` images that hold one of ``keys``, each once, by session and round.
+
+    ``device``: only those that ran there.
+    """
     return {
         (timing["session"], timing["round"]): timing
         for key in keys
         for timing in records.timings.get(key, ())
-        if fewest <= timing["rows"] <= most
+        if fewest <= timing["rows"] <= most and device in (None, timing.get("device"))
     }
 
 
-def throughput(records: Records, rounds: Sequence[Sequence[Key]], batch: int) -> float | None:
+def throughput(
+    records: Records, rounds: Sequence[Sequence[Key]], batch: int, device: str | None = None
+) -> float | None:
     """Images per second over whole batches of more than one image, each batch counted once.
 
     A cell may hold clocks of several batch sizes. A round counts the batches that are at least as long as itself and
@@ -156,7 +170,7 @@ def throughput(records: Records, rounds: Sequence[Sequence[Key]], batch: int) ->
     """
     found: dict[tuple[str, int], Timing] = {}
     for keys in rounds:
-        found |= batches(records, keys, max(2, len(keys)), batch)
+        found |= batches(records, keys, max(2, len(keys)), batch, device)
     seconds = sum(latency(timing) for timing in found.values())
     return sum(timing["rows"] for timing in found.values()) / seconds if seconds else None
 

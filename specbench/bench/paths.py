@@ -16,7 +16,7 @@ from typing import Any
 from specbench.errors import SpecbenchError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-WEIGHTS_ROOT = "SPECBENCH_WEIGHTS_ROOT"
+WEIGHTS_ROOT, DATA_ROOT = "SPECBENCH_WEIGHTS_ROOT", "SPECBENCH_DATA_ROOT"
 
 
 @cache
@@ -46,6 +46,12 @@ def baselines() -> Path:
 def weights_root() -> Path | None:
     """The folder that holds the weights of many models: ``--weights-root``, or the environment variable behind it."""
     named = os.environ.get(WEIGHTS_ROOT)
+    return Path(named) if named else None
+
+
+def data_root() -> Path | None:
+    """The folder of prompt sets and references that are not shipped: ``--data-root``, or the variable behind it."""
+    named = os.environ.get(DATA_ROOT)
     return Path(named) if named else None
 
 

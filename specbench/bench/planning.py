@@ -193,7 +193,7 @@ def _prompts(request: PromptRequest) -> tuple[PromptSet, tuple[Prompt, ...]]:
 def pending(group: Group, job: Job, records: Records, baseline: Records, keys: Sequence[Key]) -> bool:
     """Whether ``job`` has to decode these images: one is missing, or the store lacks the clock this batch size is for.
 
-    Batch is a circumstance and no term, so a cell holds clocks of every batch size: which of them count is asked here
+    Batch and device are circumstances and no terms, so a cell holds clocks of all of them: which count is asked here
     with the same words as in ``metrics``, or a run would be called done and show no time.
     """
     if any(key not in records.images for key in keys):
@@ -203,9 +203,10 @@ def pending(group: Group, job: Job, records: Records, baseline: Records, keys: S
     if not group.clocks:
         return False
     if group.timed:
-        return len(metrics.timed_pairs(baseline, records, keys)) < len(keys)
+        return len(metrics.timed_pairs(baseline, records, keys, group.request.device)) < len(keys)
     # A rest of one image is no batch: throughput leaves it out.
-    return len(keys) > 1 and any(not metrics.batches(records, [key], len(keys), group.request.batch) for key in keys)
+    most, device = group.request.batch, group.request.device
+    return len(keys) > 1 and any(not metrics.batches(records, [key], len(keys), most, device) for key in keys)
 
 
 def todo(group: Group, held: Mapping[str, Records], keys: Sequence[Key]) -> list[Job]:

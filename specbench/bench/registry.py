@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,10 +114,16 @@ def register_method(
     name or an object of your own), or a ``factory(window=…, sampling=…, **settings) -> Decoder``, or both.
     ``lossless`` says whether the law of plain AR is preserved; ``verify`` checks it.
 
-    Raises :class:`UsageError` when the name belongs to a shipped method, or when neither is given.
+    Raises :class:`UsageError` when the name cannot be typed on the command line or belongs to a shipped method, when
+    ``lossless`` is no truth value or ``window`` no window, or when neither settings nor factory is given.
     """
+    _check_name("method", name)
     if settings is None and factory is None:
         raise UsageError(f"method {name!r} needs settings or a factory")
+    if not isinstance(lossless, bool):
+        raise UsageError(f"method {name!r}: lossless must be True or False, not {lossless!r}")
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise UsageError(f"method {name!r}: window must be None or a whole number of at least 1, not {window!r}")
     if name in _shipped_methods():
         raise UsageError(f"method {name!r} is shipped with specbench: choose another name")
     labels: dict[str, Any] = {}
@@ -139,10 +146,16 @@ def register_target(
     sampling: Mapping[str, Any] | None = None,
 ) -> None:
     """Add a model: ``loader(name, dtype=…, device=…) -> Target``; ``sampling`` is its default protocol."""
+    _check_name("model", name)
     if name in _shipped_models():
         raise UsageError(f"model {name!r} is shipped with specbench: choose another name")
     protocols = {"default": {**NO_PROTOCOL, **dict(sampling or {})}}
     _models[name] = Model(name, summary, "default", protocols, _origin.label, loader, _code([loader]))
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*", name):
+        raise UsageError(f"a {kind} cannot be called {name!r}: use letters, digits, _ . - and / between them")
 
 
 def _code(parts: Sequence[Any]) -> str:
@@ -342,6 +355,18 @@ def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any])
         raise UsageError(f"method {name!r} does not take these settings: {error}") from error
 
 
+def _has(device: str) -> None:
+    """Raise :class:`UsageError` for a CUDA device that this machine lacks, whoever loads the model."""
+    if not device.startswith("cuda"):
+        return
+    import torch
+
+    count, number = torch.cuda.device_count() if torch.cuda.is_available() else 0, device.partition(":")[2]
+    if int(number or 0) >= count:
+        here = f"{count} CUDA device{'s' * (count != 1)}" if count else "no usable CUDA device"
+        raise UsageError(f"device={device} was asked for, but this machine has {here}; use device=cpu")
+
+
 def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: str | None = None) -> Target:
     """Load the model called ``name`` under its default protocol; ``path`` is a folder or hub id of other weights.
 
@@ -349,6 +374,7 @@ def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: st
     not here or a plugin's loader fails.
     """
     chosen = model(name)
+    _has(device)
     if chosen.loader is not None:
         try:
             return chosen.loader(name, dtype=dtype, device=device)

@@ -148,8 +148,9 @@ class _GroupRun:
 
     def curve_missing(self, worked: bool) -> bool:
         """Whether to time the passes: beside fresh clocks, or where an earlier run was cut off before it did."""
-        ar = self.group.jobs[0].cell
-        return self.group.timed and ar.id not in self.dead and (worked or not self.store.cell(ar).costs)
+        ar, device = self.group.jobs[0].cell, self.group.request.device
+        have = any(cost.get("device") == device for cost in self.store.cell(ar).costs)
+        return self.group.timed and ar.id not in self.dead and (worked or not have)
 
     def _warm_up(self, jobs: Any) -> None:
         """Decode one image per cell and throw it away: first calls pay for allocations and caches."""
@@ -217,6 +218,7 @@ class _GroupRun:
                 prompt=prompt,
                 sample=sample,
                 session=self.store.session,
+                device=job.request.device,
                 round=each.index,
                 rows=len(each.keys),
                 wall=made.wall,

@@ -68,7 +68,7 @@ def _cost_curve(group: Group, written: Writer) -> dict[str, Any] | None:
 
 def _timing_sessions(group: Group, written: Writer, baseline: Records) -> set[str]:
     keys = group.image_keys()
-    pairs = [metrics.timed_pairs(baseline, written.cell(job.cell), keys) for job in group.jobs]
+    pairs = [metrics.timed_pairs(baseline, written.cell(job.cell), keys, group.request.device) for job in group.jobs]
     return {own["session"] for each in pairs for _, own in each.values()}
 
 

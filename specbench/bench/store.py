@@ -108,9 +108,9 @@ class Records:
             return None
         return data if digest(data) == image["sha256"] else None
 
-    def timed(self, key: Key) -> dict[str, dict[str, Any]]:
-        """Session → timing of this image."""
-        return {timing["session"]: timing for timing in self.timings.get(key, ())}
+    def timed(self, key: Key) -> dict[tuple[str, str | None], dict[str, Any]]:
+        """(Session, device) → timing of this image; the device is None where it was not noted."""
+        return {(timing["session"], timing.get("device")): timing for timing in self.timings.get(key, ())}
 
 
 class CellWriter(Records):
@@ -182,6 +182,11 @@ class Writer:
             disk.make_folder(folder)
             if not (folder / "cell.json").exists():
                 disk.write_atomic(folder / "cell.json", disk.dumps(cell.plain()))
+            elif description(folder).id != cell.id:
+                raise SpecbenchError(
+                    f"the store is unreadable at {folder / 'cell.json'}: it describes another cell; move {folder} away "
+                    "or choose another folder with --out"
+                )
             self._open[cell.id] = CellWriter(cell, folder)
         return self._open[cell.id]
 

@@ -65,9 +65,11 @@ def roots(weights: Path | None, data: Path | None) -> None:
 
     Raises ``UsageError`` if one is given and is not a folder.
     """
+    from specbench.bench import paths
+
     for option, variable, path in (
-        ("--weights-root", "SPECBENCH_WEIGHTS_ROOT", weights),
-        ("--data-root", "SPECBENCH_DATA_ROOT", data),
+        ("--weights-root", paths.WEIGHTS_ROOT, weights),
+        ("--data-root", paths.DATA_ROOT, data),
     ):
         if path is not None:
             if not path.is_dir():

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from specbench.cli import options as o
-from specbench.errors import IncompleteError, UsageError
+from specbench.errors import IncompleteError, SpecbenchError, UsageError
 
 MEMORY = ("weights", "kv_cache", "activations", "total")
 
@@ -106,7 +106,14 @@ def _write(document: Mapping[str, Any], request: Request) -> list[Path]:
     from specbench import bench
     from specbench.report.folder import write_report
 
-    return write_report(document, bench.pictures(document), request.out / "report", plots=request.plots)
+    folder = request.out / "report"
+    try:
+        return write_report(document, bench.pictures(document), folder, plots=request.plots)
+    except OSError as error:
+        raise SpecbenchError(
+            f"the report could not be written to {folder} ({error.strerror or error}): every image and clock is kept "
+            f"in {request.out}, and the same command writes the report again"
+        ) from error
 
 
 def _print(document: Mapping[str, Any], files: list[Path], request: Request) -> None:

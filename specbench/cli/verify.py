@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specbench.cli import options as o
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
     from specbench.bench.config import RunRequest
@@ -28,6 +28,7 @@ def command(
     conformance: Annotated[bool, typer.Option("--conformance", help="What every method must promise.")] = False,
     json: o.Json = False,
     plugin: o.Plugin = None,
+    weights_root: o.WeightsRoot = None,
     quiet: o.Quiet = False,
 ) -> int:
     """Prove or test that methods decode images from the law of plain AR.
@@ -40,6 +41,7 @@ def command(
 
     Lossy methods get their measured distance instead of a verdict. A failed verdict is exit code 1.
     """
+    o.roots(weights_root, None)
     flags = {"exact": exact, "statistical": statistical, "mutants": mutants, "conformance": conformance}
     kinds = [kind for kind, wanted in flags.items() if wanted]
     words, plugins = list(overrides or ()), o.plugins(plugin)
@@ -123,11 +125,20 @@ def _model_verdicts(words: list[str], kinds: list[str], plugins: tuple[str, ...]
     if len(words) > 1 or set(kinds) - {"conformance"}:
         raise UsageError("verify model=… takes nothing beside the names of models, and only --conformance")
     from specbench.bench import registry
+    from specbench.verify.result import Result
     from specbench.verify.targets import target_conformance
 
     registry.load_plugins(plugins)
     names = words[0].partition("=")[2].split(",")
-    return [target_conformance(name, registry.load_target(name, "float64", "cpu")).as_dict() for name in names]
+    results = []
+    for name in names:
+        try:
+            results.append(target_conformance(name, registry.load_target(name, "float64", "cpu")).as_dict())
+        except UsageError:
+            raise
+        except SpecbenchError as error:  # a model that does not load has failed, and the others are judged
+            results.append(Result(name, "conformance", passed=False, detail=str(error)).as_dict())
+    return results
 
 
 def _verdicts(work: Work, quiet: bool) -> list[dict[str, Any]]:

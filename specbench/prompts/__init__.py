@@ -16,6 +16,8 @@ from typing import Any
 from specbench.decoding.interfaces import Prompt, prompt_id
 from specbench.errors import UsageError, unknown
 
+LONGEST = 10_000
+"""Characters of a prompt: more is a mistaken file, and no model here reads a tenth of it."""
 SETS = {
     "scenes": "480 captions of drawn scenes, GenEval's six families in turn; the benchmark set of mini",
     "scenes_val": "132 captions of drawn scenes for tuning, apart from the benchmark set",
@@ -38,6 +40,9 @@ class PromptSet:
 def _own(texts: list[str]) -> tuple[tuple[Prompt, ...], str]:
     # A repeated line is the same prompt: samples, not repetition, ask for more pictures of it.
     unique = list(dict.fromkeys(texts))
+    longest = max(map(len, unique))
+    if longest > LONGEST:
+        raise UsageError(f"a prompt has {longest:,} characters, and at most {LONGEST:,} are read")
     return tuple(Prompt(prompt_id(t), t) for t in unique), prompt_id("\n".join(unique))
 
 
@@ -45,7 +50,7 @@ def _read(path: str | None) -> list[str]:
     if not path:
         raise UsageError("prompts=file needs a file with one prompt per line: prompts.path=my.txt")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()  # some editors begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read prompts from {path}: {reason}") from None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -190,3 +191,18 @@ def test_the_bar_is_drawn_between_images_and_never_by_a_thread_that_runs_inside_
     assert (tally.done, tally.total) == (3, 4)
     assert "scd window=32" in out.file.getvalue()
     assert "3/4" in out.file.getvalue()
+
+
+def test_a_report_that_cannot_be_written_says_what_is_kept(tmp_path, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("specbench.report.folder.write_report", full)
+    words = ("run", *TINY, "method=scd", "--out", str(tmp_path / "s"), "-q")
+    outcome = call(capsys, *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert one_sentence(outcome.err)
+    assert "No space left on device): every image and clock is kept in" in outcome.err
+    monkeypatch.undo()
+    plan = json.loads(call(capsys, *words, "--dry-run", "--json").out)
+    assert sum(cell["to_run"] for cell in plan["cells"]) == 0
