@@ -326,10 +326,11 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
     """Give a decoder what belongs to one target: the trained heads that ``settings["heads"]`` names.
 
     Decoders without heads, and those that brought their own, come back as they are. Raises :class:`UsageError` when
-    nobody has trained such heads for ``target``, with the command that does.
+    nobody has trained such heads for ``target`` (with the command that does), or when they do not look far enough.
     """
-    variant = settings.get("heads")
-    if variant is None or getattr(decoder, "heads", variant) is not None:
+    from specbench.decoding.block import Block
+
+    if not isinstance(decoder, Block) or decoder.heads is not None:
         return decoder
     name = getattr(target, "name", None)
     if name is None:
@@ -339,8 +340,8 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
     from specbench.drafters import load_heads
 
     dtype = str(target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).dtype).removeprefix("torch.")
-    heads = load_heads(str(name), variant=str(variant), dtype=dtype, device=str(target.device))
-    return replace(decoder, heads=heads)  # type: ignore[type-var]
+    variant = str(settings.get("heads", "ssd"))
+    return decoder.with_heads(load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device)))
 
 
 def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ coupling: keep with probability min(1, p/q), else a draw from the residual), wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -52,6 +52,11 @@ class Block:
             return False
         return isinstance(self.redraft, Gumbel) or (sampled and self.correct.law == "previous")
 
+    def with_heads(self, heads: SpatialHeads) -> Block:
+        """The same decoder with these heads. Raises ``UsageError`` if they do not look as far as it drafts."""
+        self.spatial.check(heads)
+        return replace(self, heads=heads)
+
     @torch.inference_mode()
     def decode(
         self,
@@ -61,12 +66,11 @@ class Block:
         sample: int = 0,
         noise: Noise | None = None,
     ) -> Generation:
-        """One image per prompt. Raises ``UsageError`` without heads, or with heads that do not look far enough."""
+        """One image per prompt. Raises ``UsageError`` without heads."""
         if isinstance(prompts, str) or not prompts:
             raise UsageError("prompts must be a list with at least one prompt")
         if self.heads is None:
             raise UsageError("block decoding needs trained heads, and none were given to this decoder")
-        self.spatial.check(self.heads)
         asked = as_prompts(prompts)
         noise = noise or AddressedNoise(asked, seed, sample, torch.device(getattr(target, "device", "cpu")))
         flight = Flight(target, asked, noise, self.sampling, self.spatial, self.heads, self.redraft, self.watch)

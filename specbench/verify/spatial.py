@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -104,7 +104,7 @@ def with_heads(decoder: Decoder, target: Target) -> Decoder:
     if not isinstance(decoder, Block) or decoder.heads is not None:
         return decoder
     one = torch.zeros(1, dtype=torch.int64, device=target.device)
-    return replace(decoder, heads=SeededHeads(target.embed(one).shape[-1]))
+    return decoder.with_heads(SeededHeads(target.embed(one).shape[-1]))
 
 
 def _generator(name: str) -> torch.Generator:
