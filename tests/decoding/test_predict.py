@@ -16,6 +16,7 @@ from specbench.decoding.predict import PREDICTIONS, Growth, Score
 from specbench.errors import UsageError
 from specbench.verify.exact import Case, exact, measure
 from tests.decoding.targets import HashedTarget
+from tests.decoding.test_loop import waits
 
 IMAGES, WIDTH, VOCAB = 3, 6, 40
 PROMPTS = [Prompt(f"s{i}", f"picture {i}") for i in range(4)]
@@ -140,6 +141,15 @@ def test_drafts_come_from_the_law_that_is_recorded_for_them(predict, redraft):
     decoder = build_decoder(settings, 5, Sampling(top_k=12))
     replace(decoder, watch=watch).decode(HashedTarget(), PROMPTS)
     assert differ > 10
+
+
+@pytest.mark.parametrize(
+    "options", [{"predict": "growth"}, {"predict": "score"}, {"redraft": "gumbel", "alpha": 0.5}], ids=str
+)
+def test_the_host_waits_once_per_pass(options, monkeypatch):
+    decoder = build_decoder({"redraft": "maximal", **options}, 5, Sampling(top_k=12))
+    seen, passes = waits(lambda: decoder.decode(HashedTarget(), PROMPTS), monkeypatch)
+    assert sorted(seen) == sorted(["item"] * passes + ["cpu"] * 3)
 
 
 def test_a_window_of_one_is_ar_and_batches_change_nothing():

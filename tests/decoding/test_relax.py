@@ -25,6 +25,7 @@ from specbench.verify.enumerate import law_of
 from specbench.verify.exact import BASE, Case, exact
 from specbench.verify.tabular import TabularTarget
 from tests.decoding.targets import HashedTarget
+from tests.decoding.test_loop import waits
 
 VOCAB = 60
 PROMPTS = [Prompt(f"s{i}", f"picture {i}") for i in range(4)]
@@ -316,6 +317,17 @@ def test_relaxed_methods_keep_more_and_do_not_see_other_rows(settings):
         assert torch.equal(decoder.decode(target, [prompt]).tokens[0], whole.tokens[row])
     ar = build_decoder({"decoder": "ar"}).decode(target, PROMPTS)
     assert torch.equal(build_decoder(settings, 1).decode(target, PROMPTS).tokens, ar.tokens)
+
+
+WAITED = [{"accept": "grouped"}, {"accept": "lantern"}, {"accept": "lantern", "budget": "law"}]
+
+
+@pytest.mark.parametrize("options", WAITED)
+def test_the_host_waits_once_per_pass(options, monkeypatch):
+    target, decoder = Coded(), build_decoder(options, 5, Sampling(top_k=12))
+    decoder.decode(target, PROMPTS[:1])  # the first decode makes the tables
+    seen, passes = waits(lambda: decoder.decode(target, PROMPTS), monkeypatch)
+    assert sorted(seen) == sorted(["item"] * passes + ["cpu"] * 3)
 
 
 def test_published_sizes_scale_to_small_codebooks_and_are_left_alone_on_large_ones():
