@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from specbench.bench.diagnosis import shows_its_passes
-from specbench.decoding.loop import Pass
+from specbench.decoding.interfaces import Decoder
+from specbench.decoding.loop import Jacobi, Pass
 
 LAGS = 3
 """Passes that Hamming distances and growth look back on (SJD-VP, 2603.27115, section 3.2: N = 3)."""
@@ -29,15 +28,13 @@ OFFSETS = 15
 ROUNDING = 1e-5
 """Laws nearer than this (TV) count as equal: float32 sums over a codebook are no better."""
 
-Decoder = TypeVar("Decoder")
-
 
 def watched(decoder: Decoder) -> tuple[Decoder, Onlooker | None]:
-    """The same decoder with an onlooker, or as it is and None where it shows its passes to nobody (AR, plugins)."""
-    if not shows_its_passes(decoder):
+    """The same decoder with an onlooker, or as it is and None where it has no Jacobi passes (AR, blocks, plugins)."""
+    if not isinstance(decoder, Jacobi):
         return decoder, None
     onlooker = Onlooker()
-    return replace(decoder, watch=onlooker), onlooker  # type: ignore[type-var]
+    return replace(decoder, watch=onlooker), onlooker
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ class Onlooker:
         """
         slot = each.window.slot
         groups = {
-            "accepted": now.drafted & (slot < now.accepted),
+            "accepted": now.drafted & (slot < now.accepted) & (now.before == now.after),  # no sibling in its place
             "rejected": now.drafted & (slot == now.accepted),
             "drafts": now.drafted,
         }
@@ -170,7 +167,9 @@ class Onlooker:
 
         refused = old.accepted.clamp(max=old.p.shape[1] - 1)
         kept = old.before == old.after
-        replaced = (old.drafted & ~kept).gather(1, refused) & (old.accepted < old.p.shape[1])
+        slot = torch.arange(kept.shape[1], device=kept.device)
+        replaced = (old.drafted & ~kept).gather(1, refused) & (old.accepted < len(slot))
+        replaced &= (kept | (slot >= old.accepted)).all(1, keepdim=True)  # a sibling replaces a draft that is passed
         same = kept.gather(1, column) & there
         only = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1]], 1).long().cumprod(1) > 0
         alone = replaced & only & there & now.live
