@@ -40,10 +40,11 @@ def _section(group: Group, published: Sequence[Json]) -> str | None:
     own = [cell for cell in cells if (cell["diagnostics"].get("slots") or {}).get("drafts")]
     names = dict(zip([cell["id"] for cell in own], names_of(own), strict=True))
     lines = [f"## {group.label}", ""] if group.label else []
-    silent = [f"{c['method']} W={c['window']}" for c in group.cells if c not in own and c.get("method") != "ar"]
+    done = [cell for cell in group.cells if cell.get("state", "done") == "done" and cell.get("method") != "ar"]
+    silent = [f"{cell['method']} W={cell['window']}" for cell in done if cell not in own]
     if silent:
         lines += [
-            f"Nothing to diagnose: {', '.join(silent)} (a window of one drafts nothing, or no pass is shown).",
+            f"Nothing to diagnose: {', '.join(silent)} (a window of one, or no Jacobi passes).",
             "",
         ]
     for title, table in _tables(cells, own, names, published):
