@@ -82,6 +82,18 @@ def compose(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> lis
     return list(requests.values())
 
 
+def refuse_settings(request: RunRequest) -> None:
+    """Raise :class:`UsageError` for settings that no decoder can be built from; a plugin's own failure is not ours."""
+    from specbench.decoding.laws import Sampling
+
+    try:
+        registry.build(request.method, request.settings, 1, Sampling())
+    except UsageError:
+        raise
+    except (Exception, SystemExit):
+        return
+
+
 def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> list[dict[str, Any]]:
     """Each value of one cell and where it came from: ``[{"key", "value", "source"}]``.
 

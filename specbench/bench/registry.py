@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench import paths
+from specbench.bench import guards, paths
 from specbench.errors import SpecbenchError, UsageError, unknown
 from specbench.models.source import Bundle, bundles, require
 
@@ -117,7 +116,7 @@ def register_method(
     Raises :class:`UsageError` when the name cannot be typed on the command line or belongs to a shipped method, when
     ``lossless`` is no truth value or ``window`` no window, or when neither settings nor factory is given.
     """
-    _check_name("method", name)
+    guards.check_name("method", name)
     if settings is None and factory is None:
         raise UsageError(f"method {name!r} needs settings or a factory")
     if not isinstance(lossless, bool):
@@ -146,16 +145,11 @@ def register_target(
     sampling: Mapping[str, Any] | None = None,
 ) -> None:
     """Add a model: ``loader(name, dtype=…, device=…) -> Target``; ``sampling`` is its default protocol."""
-    _check_name("model", name)
+    guards.check_name("model", name)
     if name in _shipped_models():
         raise UsageError(f"model {name!r} is shipped with specbench: choose another name")
     protocols = {"default": {**NO_PROTOCOL, **dict(sampling or {})}}
     _models[name] = Model(name, summary, "default", protocols, _origin.label, loader, _code([loader]))
-
-
-def _check_name(kind: str, name: object) -> None:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*", name):
-        raise UsageError(f"a {kind} cannot be called {name!r}: use letters, digits, _ . - and / between them")
 
 
 def _code(parts: Sequence[Any]) -> str:
@@ -310,7 +304,7 @@ def build(name: str, settings: Mapping[str, Any], window: int | None, sampling: 
     objects = {k: chosen.objects[v] for k, v in settings.items() if isinstance(v, str) and v in chosen.objects}
     if chosen.factory is not None:
         given = {"window": width, "sampling": sampling, **settings, **objects}
-        _takes(name, chosen.factory, given)
+        guards.takes(name, chosen.factory, given)
         built = chosen.factory(**given)
         if not callable(getattr(built, "decode", None)):
             raise SpecbenchError(f"the factory of method {name!r} built a {type(built).__name__}, which has no decode")
@@ -344,30 +338,6 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
     return decoder.with_heads(load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device)))
 
 
-def _takes(name: str, factory: Callable[..., Decoder], given: Mapping[str, Any]) -> None:
-    """Raise :class:`UsageError` when a factory's signature refuses these settings; what it does inside is its own."""
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # written in C, or an object that hides it: the call will tell
-        return
-    try:
-        signature.bind(**given)
-    except TypeError as error:
-        raise UsageError(f"method {name!r} does not take these settings: {error}") from error
-
-
-def _has(device: str) -> None:
-    """Raise :class:`UsageError` for a CUDA device that this machine lacks, whoever loads the model."""
-    if not device.startswith("cuda"):
-        return
-    import torch
-
-    count, number = torch.cuda.device_count() if torch.cuda.is_available() else 0, device.partition(":")[2]
-    if int(number or 0) >= count:
-        here = f"{count} CUDA device{'s' * (count != 1)}" if count else "no usable CUDA device"
-        raise UsageError(f"device={device} was asked for, but this machine has {here}; use device=cpu")
-
-
 def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: str | None = None) -> Target:
     """Load the model called ``name`` under its default protocol; ``path`` is a folder or hub id of other weights.
 
@@ -375,7 +345,7 @@ def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: st
     not here or a plugin's loader fails.
     """
     chosen = model(name)
-    _has(device)
+    guards.has_device(device)
     if chosen.loader is not None:
         try:
             return chosen.loader(name, dtype=dtype, device=device)

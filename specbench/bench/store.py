@@ -85,8 +85,8 @@ class Records:
             elif kind == "failure":
                 self.failures.append(record)
             elif kind == "picture":
-                key = (record["prompt"], record["sample"])
-                self.images[key] = {**self.images[key], "file": record["file"], "sha256": record["sha256"]}
+                at = (record["prompt"], record["sample"])
+                self.images[at] = {**self.images[at], "file": record["file"], "sha256": record["sha256"]}
             else:
                 raise KeyError("kind")
         except (KeyError, TypeError) as error:

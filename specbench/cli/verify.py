@@ -65,6 +65,7 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
     """
     from specbench import bench
     from specbench.bench import registry
+    from specbench.bench.config import refuse_settings
 
     for word in overrides:
         key = word.partition("=")[0]
@@ -76,7 +77,7 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
         words.insert(0, f"method={','.join(names)}")
     requests = bench.compose(words, plugins=plugins)
     for request in requests:
-        _refuse_settings(request)
+        refuse_settings(request)
     return [
         {
             "name": request.method,
@@ -88,19 +89,6 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
         }
         for request in requests
     ]
-
-
-def _refuse_settings(request: RunRequest) -> None:
-    """Raise ``UsageError`` for settings that no method can be built from; what a plugin does wrong is its verdict's."""
-    from specbench.bench import registry
-    from specbench.decoding.laws import Sampling
-
-    try:
-        registry.build(request.method, request.settings, 1, Sampling())
-    except UsageError:
-        raise
-    except (Exception, SystemExit):
-        return
 
 
 def _changed(request: RunRequest) -> str:
