@@ -20,14 +20,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 DEMO_GRID := model=mini method=ar,sjd,scd,scd_gs window=16,32,64 prompts=scenes prompts.limit=16 seed=0
 
-.PHONY: help setup demo test test-slow lint format types check bench wheel clean distclean
+.PHONY: help setup demo test test-slow lint format types check bench wheel tables-mini clean distclean
 
 help: ## show this list
 	@echo "specbench: speculative decoding of autoregressive image models, benchmarked on equal terms"; echo
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
-		while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+		while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@echo; echo "  make table-NAME redoes one published table (\`specbench table\` lists them); MODEL=mini lets mini stand in"
 	@echo; echo "  PYTHON=python3.12 picks the interpreter; PIP_FLAGS='--index-url URL' the source of packages (a CPU build of"
-	@echo "  torch, say); OUT=folder where the demo goes; THREADS=2 how many cores one process may use"
+	@echo "  torch, say); OUT=folder where results go; THREADS=2 how many cores one process may use"
 
 setup: $(STAMP) ## create .venv with the versions that were tested together
 
@@ -66,6 +67,19 @@ bench: setup ## time one pass without the network, beside guidance, filter and s
 
 wheel: setup ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .
+
+# One target per file of conf/table: `make table-scd-image MODEL=mini LIMIT=16`.
+TABLES := $(sort $(patsubst conf/table/%.yaml,%,$(wildcard conf/table/*.yaml)))
+MODEL ?=
+LIMIT ?=
+TABLE_WORDS = $(if $(MODEL),model=$(MODEL)) $(if $(LIMIT),prompts.limit=$(LIMIT))
+
+.PHONY: $(TABLES:%=table-%)
+$(TABLES:%=table-%): table-%: setup
+	@$(BIN)/specbench table $* $(TABLE_WORDS) --out $(OUT)
+
+tables-mini: setup ## redo every published table on mini into OUT (under an hour on two cores)
+	@time $(BIN)/specbench table all model=mini $(if $(LIMIT),prompts.limit=$(LIMIT)) --out $(OUT)
 
 clean: ## remove build products and caches (never results)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache; find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -138,7 +138,7 @@ class Table:
 
 def names() -> list[str]:
     """Every table, by the name of its file."""
-    return [name for name, _ in paths.group("table")]
+    return sorted(file.stem for file in (paths.conf() / "table").glob("*.yaml"))
 
 
 def load(name: str) -> Table:
@@ -147,10 +147,9 @@ def load(name: str) -> Table:
     Raises :class:`UsageError` with the nearest name when there is none, :class:`SpecbenchError` when its file has a
     key, kind, column or row name that does not exist.
     """
-    found = dict(paths.group("table"))
-    if name not in found:
-        raise unknown("table", name, found)
-    node = found[name]
+    if name not in names():
+        raise unknown("table", name, names())
+    node = _node(name)
     plain = {**node, "name": name, "columns": tuple(node["columns"])}
     inherited = {"model": node["model"], "measured_on": node["measured_on"]}
     plain["rows"] = tuple(_part(name, Row, {**inherited, **row}) for row in node["rows"])
@@ -158,6 +157,15 @@ def load(name: str) -> Table:
     table: Table = _part(name, Table, plain)
     _check(table)
     return table
+
+
+def _node(name: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / f"{name}.yaml"))
+    if not isinstance(node, dict):
+        raise SpecbenchError(f"conf/table/{name}.yaml holds no table")
+    return {str(key): value for key, value in node.items()}
 
 
 def _part(table: str, kind: Any, node: Mapping[str, Any]) -> Any:
@@ -272,5 +280,5 @@ def summaries() -> list[dict[str, Any]]:
     """``name summary model source`` of every table, for lists."""
     return [
         {"name": name, "summary": node["title"], "model": node["model"], "source": f"conf/table/{name}.yaml"}
-        for name, node in paths.group("table")
+        for name, node in ((name, _node(name)) for name in names())
     ]

@@ -83,7 +83,7 @@ def notes_of(document: Json) -> list[str]:
     counts = sorted(set(document["images"].values()))
     if counts:
         span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        clocks = f"; clocks from the first {document['timed']} prompts, at batch 1, timed together with AR"
+        clocks = f"; clocks from the first {document['timed']} prompts at most, at batch 1, timed together with AR"
         notes.append(f"Passes from {span} images a row{clocks if document['timed'] else ''}.")
     lossy = [str(row["label"]) for row in document["rows"] if row["lossless"] is False]
     if lossy:
