@@ -27,8 +27,8 @@ def check_generation(generation: Any, target: Counted, images: int) -> None:
     ``seconds`` finite and not negative.
     """
     size = int(target.grid.size)
-    tokens, trace = getattr(generation, "tokens", None), getattr(generation, "trace", None)
-    _whole("tokens", tokens, (images, size))
+    trace = getattr(generation, "trace", None)
+    tokens = _whole("tokens", getattr(generation, "tokens", None), (images, size))
     if int(tokens.min()) < 0 or int(tokens.max()) >= target.vocab:
         strange = int(tokens.min()) if int(tokens.min()) < 0 else int(tokens.max())
         raise SpecbenchError(f"the decoder returned token {strange}, and the codes are 0 to {target.vocab - 1}")
@@ -48,8 +48,8 @@ def check_generation(generation: Any, target: Counted, images: int) -> None:
         raise SpecbenchError(f"the decoder's trace has impossible seconds: {trace.seconds}")
 
 
-def _whole(name: str, value: Tensor | None, shape: tuple[int, int]) -> None:
-    """An integer tensor of this shape, with something in it."""
+def _whole(name: str, value: Tensor | None, shape: tuple[int, int]) -> Tensor:
+    """``value``, which must be an integer tensor of this shape with something in it."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -58,3 +58,4 @@ def _whole(name: str, value: Tensor | None, shape: tuple[int, int]) -> None:
         raise SpecbenchError(f"the decoder returned {name} of shape {tuple(value.shape)}, and {shape} was expected")
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise SpecbenchError(f"the decoder returned {name} of {value.dtype}, and an integer dtype was expected")
+    return value

@@ -25,7 +25,8 @@ _held: list[str] | None = None
 def only_json() -> Iterator[None]:
     """Keep stdout for :func:`emit_json`: whatever else is printed within, in Python or below it, goes to stderr."""
     global _held
-    kept, documents = sys.stdout, (_held := [])
+    documents: list[str] = []
+    kept, _held = sys.stdout, documents
     kept.flush()
     with suppress(OSError):  # without a stdout of its own this process has nothing to keep clean
         descriptor = os.dup(STDOUT)
