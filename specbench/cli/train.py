@@ -16,7 +16,7 @@ TARGETS = {"mini": ("specbench.models.mini.training.recipe", "train")}
 """Trainable targets: the module and the function, called with the other words as keyword arguments."""
 
 DRAFTERS = {"ssd": ("specbench.drafters.training.recipe", "train_ssd")}
-"""Trainable drafters: the same, called with the loaded target, its sampling and its name before the other words."""
+"""Trainable drafters: the same, called with the loaded target, its protocol and its name before the other words."""
 
 
 def command(
@@ -61,7 +61,7 @@ def _load(kind: str, name: str, module: str, function: str) -> Any:
 
 
 def _target(model: str, protocol: Any, dtype: str, device: str) -> tuple[Any, Any]:
-    """The loaded target, and the sampling of its protocol (by default the one that it runs with)."""
+    """The loaded target, and the settings of its protocol (by default the one that it runs with)."""
     from specbench.bench import registry
 
     registry.load_plugins()
@@ -69,9 +69,7 @@ def _target(model: str, protocol: Any, dtype: str, device: str) -> tuple[Any, An
     protocol = chosen.protocol if protocol is None else str(protocol)
     if protocol not in chosen.protocols:
         raise unknown(f"protocol of {model}", protocol, chosen.protocols)
-    from specbench.decoding.laws import Sampling
-
-    return registry.load_target(model, dtype, device), Sampling(**chosen.protocols[protocol])
+    return registry.load_target(model, dtype, device), chosen.protocols[protocol]
 
 
 def parse(words: list[str] | tuple[()]) -> dict[str, Any]:

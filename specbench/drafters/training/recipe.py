@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ HELD_OUT = SHARD
 
 def train_ssd(
     target: Target,
-    sampling: Sampling,
+    protocol: Mapping[str, Any],
     name: str,
     /,
     out: str | None = None,
@@ -60,33 +61,20 @@ def train_ssd(
     if reads not in INPUTS:
         raise unknown("input of heads", reads, INPUTS)
     folder = Path(out or f"train-{file_name(name, 'ssd').removesuffix('.safetensors')}")
+    sampling = Sampling(**protocol)
     texts = captions(name, prompts, images + HELD_OUT, seed)
-    paths = write_images(Path(data) if data else folder / "images", target, sampling, texts, seed)
-    stored = load_images(paths)
+    stored = load_images(write_images(Path(data) if data else folder / "images", target, sampling, texts, seed))
     held = Images(stored.tokens[:HELD_OUT], stored.texts[:HELD_OUT])
     states = States(target, Images(stored.tokens[HELD_OUT:], stored.texts[HELD_OUT:]), seed)
-    sample = states.batch(torch.arange(min(16, images)))
-    task = SpatialTask.fresh(target, sample, places, reads, raw, seed)
+    task = SpatialTask.fresh(target, states.batch(torch.arange(min(16, images))), places, reads, raw, seed)
     started = time.monotonic()
     curve = fit(task, states, plan, folder)
-    heads = task.heads(name, str(getattr(target, "weights_hash", "")))
+    spent = time.monotonic() - started
     path = folder / file_name(name, "ssd")
-    heads.write(path)
+    task.heads(name, str(getattr(target, "weights_hash", ""))).write(path)
     print(f"curve: {plot_curve(curve, folder / 'curve.png', f'heads of {name}: SmoothL1 by offset')}")
-    figures = {
-        "target": name,
-        "target_weights": heads.target_weights,
-        "weights": Heads.read(path).weights_hash,
-        "plan": vars(plan),
-        "images": images,
-        "reads": reads,
-        "units": task.units,
-        "parameters": sum(p.numel() for p in task.module.parameters()),
-        "seconds_this_run": round(time.monotonic() - started, 1),
-        "loss": _last(curve),
-        "acceptance": acceptance(task, held, sampling),
-    }
-    write_card(folder, figures)
+    card = {"images": images, "plan": vars(plan), "seconds_this_run": round(spent, 1), "loss": _last(curve)}
+    write_card(folder, path, task, {**card, "acceptance": acceptance(task, held, sampling)})
     print(f"card: {folder / 'card.md'}\nheads: {path}")
     return path
 
@@ -97,8 +85,18 @@ def _last(curve: list[dict[str, float]], steps: int = 20) -> dict[str, float]:
     return {k: round(sum(x[k] for x in tail) / len(tail), 4) for k in curve[-1] if k not in ("step", "lr", "loss")}
 
 
-def write_card(folder: Path, figures: dict[str, Any]) -> None:
-    """Write ``card.json`` and the same for readers, ``card.md``."""
+def write_card(folder: Path, path: Path, task: SpatialTask, card: Mapping[str, Any]) -> None:
+    """Write ``card.json`` and the same for readers, ``card.md``: what the heads at ``path`` are and came from."""
+    heads = Heads.read(path)
+    figures = {
+        "target": heads.target,
+        "target_weights": heads.target_weights,
+        "weights": heads.weights_hash,
+        "parameters": sum(p.numel() for p in task.module.parameters()),
+        "reads": task.reads,
+        "units": task.units,
+        **card,
+    }
     (folder / "card.json").write_text(json.dumps(figures, indent=1) + "\n")
     rows = [
         f"| {offset} | {figures['loss'][offset]:.4f} | {x['heads']:.3f} | {x['copy']:.3f} | {x['uniform']:.3f} |"

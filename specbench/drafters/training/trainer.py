@@ -62,8 +62,10 @@ class Plan:
 class Task(Protocol):
     """What is trained, and its loss."""
 
-    module: nn.Module
-    """Everything that has weights to train."""
+    @property
+    def module(self) -> nn.Module:
+        """Everything that has weights to train."""
+        ...
 
     def loss(self, h: Tensor, e: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Teacher-forced h and e, [B, N, d] each, to the scalar loss and named parts of it for the curve."""
