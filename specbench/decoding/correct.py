@@ -145,13 +145,18 @@ def _until_fixed(flight: Flight) -> None:
         tokens = flight.redraft(flight.noise, p, window, window.live)
         if flight.watch is not None:
             flight.watch(window, p, tokens)
-        same = tokens == window.token
-        fed = window.position < end[:, None] - 1
         length = window.live.sum(1)
-        settled = torch.where((same | ~fed).all(1), length, 0)
-        flight.settle(window, tokens, settled, length * drafted, (same & window.live).sum(1) * drafted)
+        kept = ((tokens == window.token) & window.live).sum(1)
+        settled = torch.where(_fixed(window, tokens, end), length, 0)
+        flight.settle(window, tokens, settled, length * drafted, kept * drafted)
         flight.look(settled)
         fresh = settled > 0
+
+
+def _fixed(window: Window, tokens: Tensor, end: Tensor) -> Tensor:
+    """Images [B] whose block, up to ``end`` [B], came out as it was fed; its last token is fed by the next pass."""
+    fed = window.position < end[:, None] - 1
+    return ((tokens == window.token) | ~fed).all(1)
 
 
 @dataclass(frozen=True)

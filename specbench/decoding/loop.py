@@ -28,7 +28,7 @@ from specbench.decoding.accept import Accept, bound
 from specbench.decoding.board import Board, Window, look
 from specbench.decoding.clock import Clock
 from specbench.decoding.fill import Fill
-from specbench.decoding.interfaces import START, Generation, Noise, Prompt, Target
+from specbench.decoding.interfaces import START, Generation, Grid, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.noise import AddressedNoise, as_prompts
 from specbench.decoding.predict import Plain, Predict
@@ -72,7 +72,7 @@ class AR:
             tokens.append(noise.coupled(law, one[:, None] * position, every))
             canvas.keep(one)
             clock.lap("sampling")
-        return Generation(torch.cat(tokens[1:], 1), _one_by_one(images, size, clock.seconds()))
+        return Generation(torch.cat(tokens[1:], 1), _one_by_one(images, target.grid, clock.seconds()))
 
 
 @dataclass
@@ -211,7 +211,10 @@ def _trace(board: Board, counters: list[Tensor], seconds: dict[str, float]) -> T
     return Trace(*stack(counters), since.clamp(min=1).cpu(), changes.cpu(), seconds)
 
 
-def _one_by_one(images: int, size: int, seconds: dict[str, float]) -> Trace:
+def _one_by_one(images: int, grid: Grid, seconds: dict[str, float]) -> Trace:
+    """AR's trace. Its row ends, where there are any, are tokens that released code spends a pass each on."""
+    size = grid.size
     ones = torch.ones(size, images, dtype=torch.int64)
     steps = torch.arange(1, size + 1).repeat(images, 1)
-    return Trace(ones, ones * 0, ones * 0, ones, steps, steps * 0, seconds)
+    row_ends = (steps.T % grid.columns == 0).long() if grid.row_ends else None
+    return Trace(ones, ones * 0, ones * 0, ones, steps, steps * 0, seconds, row_ends)
