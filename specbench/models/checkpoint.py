@@ -9,8 +9,11 @@ kept as stored is never copied, one that changes dtype or device is copied once.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,8 @@ def fill(
                 faults.append(f"{stored} is there twice")
             else:
                 state[name] = shaped.to(device=device, dtype=place(name))
+                if state[name].data_ptr() != value.data_ptr():
+                    forget(value)
             seen.add(name)
     faults += [f"missing {name}" for name in wanted if name not in seen]
     if faults:
@@ -111,6 +116,18 @@ def fill(
         raise SpecbenchError(f"the weights in {where} do not fit: {shown}")
     module.load_state_dict(state, assign=True)
     module.eval().requires_grad_(False)
+
+
+def forget(mapped: Tensor) -> None:
+    """Drop the pages of a memory-mapped tensor that has been copied, so that source and copy are not both in memory.
+
+    They are read from the file again if anybody looks. Where the system has no ``madvise`` nothing happens.
+    """
+    page, begin, size = mmap.PAGESIZE, mapped.data_ptr(), mapped.numel() * mapped.element_size()
+    first, last = -(-begin // page) * page, (begin + size) // page * page  # whole pages of its own only
+    advise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
+    if advise is not None and last > first:
+        advise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), ctypes.c_int(mmap.MADV_DONTNEED))
 
 
 def fingerprint(files: Iterable[Path]) -> str:
