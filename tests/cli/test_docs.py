@@ -62,7 +62,7 @@ def test_every_command_of_the_pages_is_accepted(page, words, tmp_path, capsys, p
         extra = ["--plugin", str(plugin)] if "--plugin" in words else []
         if name != "explain":
             # mini's own grid is the reader's; the plan is all that is asked for here, on the model for tests
-            settings = [w for w in settings if w.split("=")[0] not in ("model", "window")]
+            settings = [w for w in settings if w.split("=")[0] not in ("model", "window", "device")]
             extra += ["--dry-run", "--out", str(tmp_path / "store"), "model=mini/tiny", "window=4"]
         outcome = call(capsys, name, *settings, *extra)
         assert outcome.code == 0, outcome.err
