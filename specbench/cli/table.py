@@ -54,7 +54,9 @@ def command(
     chosen = bench.chosen_tables(name)
     if dry_run:
         return _plan(bench.plan_tables(name, words, out=out, plugins=plugins), json)
-    documents = [_redo(each, words, out, workers or _cores(), plugins, quiet, json) for each in chosen]
+    documents = [
+        _redo(each, words, out, _cores() if workers is None else workers, plugins, quiet, json) for each in chosen
+    ]
     if json:
         from specbench.cli.output import emit_json
 
