@@ -11,8 +11,8 @@ The methods side by side; what differs is what they differ in:
     sjd     redraft independent   accept strict    … with probability min(1, p/q); open drafts are drawn anew
     scd     redraft maximal       accept strict    … the same; open drafts follow their law by maximal coupling
     scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
-    sjd_pac redraft maximal       accept strict    … the same, with siblings of the drafts around a refusal (tree siblings)
-    sjd_vp  redraft independent   accept strict    … the same, from a law predicted from the slot's past (predict growth)
+    sjd_pac redraft maximal       accept strict    … the same, with siblings of the drafts behind a refusal (tree)
+    sjd_vp  redraft independent   accept strict    … the same, from a law predicted of the slot's past (predict growth)
     gsd     redraft independent   accept grouped   … with probability min(1, p/q) of groups of tokens: lossy
     lantern redraft independent   accept lantern   … with probability min(1, (p + S)/q), S of codes nearby: lossy
 

@@ -1,6 +1,6 @@
 """A tree of drafts around the place where the last pass failed.
 
-Knows: the layout of a K-ary tree within a fixed number of tokens, how siblings are drawn, and how the levels are walked.
+Knows: the layout of a K-ary tree within a fixed number of tokens, how siblings are drawn, how the levels are walked.
 Refuses to know: redrafts, fills, predictions, and the loop; behind the tree the plain test of a chain goes on.
 
     window of 10 tokens, 2 children, depth 3          slot   0      1      2      3      4
@@ -109,9 +109,7 @@ class Tree(Protocol):
         """
         ...
 
-    def judge(
-        self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def judge(self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Accept, correct, redraft. ``law`` [B, w, V] is what redrafts are drawn from; it may be written to."""
         ...
 
@@ -131,9 +129,7 @@ class Chain:
         """Column j is slot j."""
         return Walk(laws, window.drafted)
 
-    def judge(
-        self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def judge(self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """The acceptance rule itself."""
         return accept(noise, walk.p, law, window, redraft)
 
@@ -222,9 +218,6 @@ class Siblings:
         reach, tested, p, rows = board.width - self.side, window.drafted.clone(), laws[:, :width], board.rows[:, 0]
         if width >= reach:
             tested[:, reach - 1] &= ~board.tree  # no law is known behind it, so it is settled without a test
-        if width > reach and carry:
-            held = board.law(window.position[:, reach:])
-            p[:, reach:] = torch.where(board.tree[:, None, None], held, p[:, reach:])
 
         law, index = p[:, 0], torch.zeros_like(rows)  # index: of the node in its level, its way as digits in base K
         going, refused, rest = rows >= 0, rows < 0, law
@@ -240,6 +233,9 @@ class Siblings:
             if level + 1 < width:
                 path.append(self._column(level + 1, index, nodes.main))
                 law = p[:, level + 1] = laws[rows, path[-1]]
+        if width > reach and carry:  # only now: the columns of these slots were those of the side nodes
+            held = board.law(window.position[:, reach:])
+            p[:, reach:] = torch.where(board.tree[:, None, None], held, p[:, reach:])
         token = nodes.candidates.token.gather(2, torch.stack(chosen, 1)[..., None]).squeeze(2)
         return Walk(p, tested, torch.stack(path, 1), Way(accepted, token, refused, rest, index > 0))
 
@@ -264,9 +260,7 @@ class Siblings:
         before = sum(self.children**above - 1 for above in range(1, level))
         return torch.where(index == 0, level, main + before + index - 1)
 
-    def judge(
-        self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft
-    ) -> Verdict:
+    def judge(self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Behind a main path that passed all levels go on as in a chain; then correct and redraft as in a chain.
 
         ``accept`` is strict, and this is its test. A slot that is settled without one is carried over by the redraft,

@@ -16,8 +16,8 @@ from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Generation, Prompt
 from specbench.decoding.laws import Sampling
 from specbench.errors import UsageError
-from specbench.verify.exact import LAW_TOLERANCE, Case, drafts_blocks, measure
-from specbench.verify.method import decoder_of
+from specbench.verify.exact import LAW_TOLERANCE, Case, cases_for, drafts_blocks, measure
+from specbench.verify.method import decoder_of, wide, windows
 from specbench.verify.result import Result
 from specbench.verify.spatial import HiddenTable
 from specbench.verify.suite import run_suite
@@ -58,21 +58,24 @@ def batches_do_not_matter(method: Mapping[str, Any]) -> str | None:
 
 
 def every_window_works(method: Mapping[str, Any]) -> str | None:
-    """1…N decode with consistent counters; N + 1 and 0 are refused. Without a window, the counters alone are asked for.
+    """1…N decode with consistent counters; N + 1 and 0 are refused. A tree asks for at least its nodes, and may have a
+    window that is wider than the image by those beside its main path (:func:`windows`). Without a window, the counters
+    alone are asked for.
 
     Blocks may take more passes than AR: rounds cost what they cost, whatever the image's size.
     """
     if drafts_blocks(method):
         check_trace(_decode(method), rounds=True)
         return None
-    for window in range(1, SIZE + 1):
+    taken = windows(method, SIZE)
+    for window in taken:
         generation = _decode(method, window=window)
         check_trace(generation)
         if bool((generation.trace.nfe > SIZE).any()):
             return f"window {window} takes more passes than AR"
     if method["settings"].get("decoder") == "ar":
         return None
-    for window in (0, SIZE + 1):
+    for window in {0, taken[1] - 1, taken[-1] + 1} - {1}:
         try:
             _decode(method, window=window)
         except UsageError:
@@ -93,7 +96,7 @@ def seeds_decide(method: Mapping[str, Any]) -> str | None:
 
 def lossless_means_the_law_of_ar(method: Mapping[str, Any]) -> str | None:
     """The exact distance on one small table, for methods that call themselves lossless."""
-    measured = measure(method, Case(columns=2) if drafts_blocks(method) else Case(vocab=3, size=4, window=3, seed=0))
+    measured = measure(method, Case(columns=2) if drafts_blocks(method) else cases_for(method)[0])
     if method["lossless"] and measured.total_variation > LAW_TOLERANCE:
         return f"total variation {measured.total_variation:.2e} from AR"
     return None
@@ -114,10 +117,10 @@ def _target(blocks: bool = False) -> TabularTarget:
 
 def _decode(
     method: Mapping[str, Any],
-    window: int = WINDOW,
+    window: int | None = None,
     prompts: tuple[Prompt, ...] = PROMPTS,
     seed: int = 0,
     sample: int = 0,
 ) -> Generation:
-    decoder = decoder_of(method, window, Sampling())
+    decoder = decoder_of(method, wide(method, WINDOW) if window is None else window, Sampling())
     return decoder.decode(_target(drafts_blocks(method)), prompts, seed=seed, sample=sample)

@@ -25,7 +25,7 @@ from specbench.decoding.laws import Sampling
 from specbench.decoding.loop import Jacobi
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise, Enumeration, law_of
-from specbench.verify.method import Watched, decoder_of
+from specbench.verify.method import Watched, decoder_of, grows_trees, with_tree
 from specbench.verify.onlooker import Onlooker
 from specbench.verify.result import Result
 from specbench.verify.spatial import HiddenTable
@@ -44,6 +44,7 @@ class Case:
 
     ``predict`` replaces settings of the prediction: a history of three laws never fills on tables this small.
     ``columns`` > 0 asks for a table with hidden states and this many columns: what blocks are drafted from.
+    ``tree`` replaces children and depth of a tree.
     """
 
     vocab: int = 3
@@ -55,6 +56,7 @@ class Case:
     sampling: Sampling = Sampling()
     predict: tuple[tuple[str, float], ...] = ()
     columns: int = 0
+    tree: tuple[int, int] | None = None
 
     @property
     def target(self) -> TabularTarget:
@@ -122,6 +124,24 @@ BLOCK_CASES: tuple[Case, ...] = (
 """For methods that draft in blocks."""
 
 
+TREE = Case(window=4, tree=(3, 2))
+"""Three candidates for the next position: two siblings behind the draft, the third of which is the last code left."""
+TREE_CASES: tuple[Case, ...] = (
+    *(replace(TREE, seed=seed) for seed in range(3)),
+    *(replace(TREE, seed=seed, tree=(2, 2)) for seed in range(2)),  # the test goes on along the chain behind the tree
+    Case(window=3, tree=(2, 2)),
+    Case(window=7, tree=(2, 3)),  # two levels, and one slot behind them
+    Case(vocab=2, size=5, window=8, tree=(2, 3)),
+    replace(TREE, sharpness=4.0),
+    replace(TREE, sharpness=0.1),
+    replace(TREE, sampling=Sampling(temperature=0.8, top_k=2, guidance=2.0)),  # fewer codes than candidates
+    replace(TREE, sampling=Sampling(top_p=0.7)),
+    Case(vocab=2, size=3, window=3, images=2, tree=(2, 2)),
+    Case(vocab=2, size=4, window=3, images=2, tree=(2, 2)),
+)
+"""For methods that grow a tree. A window counts the nodes beside the main path too, and may exceed N by them."""
+
+
 def drafts_blocks(method: Mapping[str, Any]) -> bool:
     """Whether a method drafts in blocks, which have no window and are repaired in rounds."""
     return bool(method["settings"].get("decoder") == "block")
@@ -139,6 +159,9 @@ def cases_for(method: Mapping[str, Any]) -> tuple[Case, ...]:
     plain = settings.get("fill", "uniform") in ("uniform", "onehot")
     equality = settings.get("accept") in ("fresh", "replay")
     predicts = settings.get("predict", "none") != "none"
+    if grows_trees(method):
+        more = (*(() if plain else (FILL_CASE,)), *(PREDICTED_CASES if predicts else ()))
+        return (*TREE_CASES, *(replace(case, tree=(2, 2)) for case in more))
     more = (*(() if equality else (TWICE_REDRAFTED,)), *(() if plain else (FILL_CASE,)))
     relaxed = ("accept", settings.get("accept")) in options.LOSSY
     return (*CASES, *more, *(PREDICTED_CASES if predicts else ()), *(RELAXED_CASES if relaxed else ()))
@@ -160,7 +183,7 @@ class Measured:
 def measure(method: Mapping[str, Any], case: Case, noise: type[EnumeratingNoise] = EnumeratingNoise) -> Measured:
     """Enumerate ``method`` (a mapping with ``settings``) on ``case``. Raises ``CheckFailed`` on a broken promise."""
     target, sampling = case.target, case.sampling
-    decoder, onlooker = _watched(decoder_of(method, case.window, sampling), case)
+    decoder, onlooker = _watched(decoder_of(with_tree(method, case.tree), case.window, sampling), case)
     found = law_of(
         decoder.decode,
         target,
@@ -244,5 +267,6 @@ def describe(case: Case) -> str:
     extras += [f"{case.columns} columns"] if case.columns else []
     extras += [f"{case.images} images"] if case.images > 1 else []
     extras += [f"{key} {value:g}" for key, value in case.predict]
+    extras += [f"{case.tree[0]} children, depth {case.tree[1]}"] if case.tree else []
     extras += [str(case.sampling)] if case.sampling != Sampling() else []
     return ", ".join([text, *extras])

@@ -15,6 +15,8 @@ from typing import Any, cast
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Decoder, Generation, Prompt, Target
 from specbench.decoding.laws import Sampling
+from specbench.decoding.loop import Jacobi
+from specbench.decoding.tree import Chain, Tree
 from specbench.models.counted import Counted
 from specbench.verify.checks import TraceError
 from specbench.verify.spatial import with_heads
@@ -38,6 +40,36 @@ class Watched:
         if (complaint := counted.complaint(generation.trace)) is not None:
             raise TraceError(f"trace: {complaint}")
         return generation
+
+
+def with_tree(method: Mapping[str, Any], tree: tuple[int, int] | None) -> Mapping[str, Any]:
+    """``method`` with the (children, depth) of a tree that fits a table, if it grows one and is ours to build."""
+    if tree is None or not grows_trees(method) or "build" in method:
+        return method
+    return {**method, "settings": {**method["settings"], "children": tree[0], "depth": tree[1]}}
+
+
+def grows_trees(method: Mapping[str, Any]) -> bool:
+    """Whether the settings of a method ask for a tree."""
+    return bool(method["settings"].get("tree", "none") != "none")
+
+
+def windows(method: Mapping[str, Any], size: int) -> list[int]:
+    """The windows that a method takes on an image of ``size`` tokens: 1…``size``; with a tree 1, and then from the
+    first that holds it to as many more than ``size`` as may stand beside the main path.
+    """
+    tree = _tree(method)
+    return [1, *range(tree.nodes, size + tree.side + 1)]
+
+
+def wide(method: Mapping[str, Any], window: int) -> int:
+    """The window whose main path is as long as that of a chain of ``window``."""
+    return window + _tree(method).side
+
+
+def _tree(method: Mapping[str, Any]) -> Tree:
+    decoder = decoder_of(method, 1, Sampling()).decoder
+    return decoder.tree if isinstance(decoder, Jacobi) else Chain()
 
 
 def decoder_of(method: Mapping[str, Any], window: int, sampling: Sampling) -> Watched:

@@ -1,7 +1,8 @@
 """Would the verifier notice? Every known defect is planted in the production code, and must be caught.
 
 Knows: the defects, the smallest experiment that shows each, and harmless twins that must *not* be caught.
-Refuses to know: how a defect works (``plants``, ``plants_drafts``, ``address_plants``, ``defective_noise``).
+Refuses to know: how a defect works (``plants``, ``plants_drafts``, ``tree_plants``, ``address_plants``,
+``defective_noise``).
 
 Caught means a wrong law, a token off AR's path, contradicting counters, or one of the verifier's own checks
 (:class:`specbench.verify.checks.CheckFailed`). Any other crash is an error of the mutant and does not count.
@@ -17,12 +18,24 @@ from typing import Any
 from specbench.decoding.laws import Sampling
 from specbench.decoding.noise import AddressedNoise
 from specbench.verify import address_plants as addresses
+from specbench.verify import block_plants as block
 from specbench.verify import defective_noise as noises
 from specbench.verify import plants
 from specbench.verify import plants_drafts as drafts
+from specbench.verify import tree_plants as trees
 from specbench.verify.checks import CheckFailed
 from specbench.verify.enumerate import EnumeratingNoise
-from specbench.verify.exact import BASE, LAW_TOLERANCE, PATH_TOLERANCE, TWICE_REDRAFTED, Case, follows_ar, measure
+from specbench.verify.exact import (
+    BASE,
+    BLOCK,
+    LAW_TOLERANCE,
+    PATH_TOLERANCE,
+    ROW,
+    TWICE_REDRAFTED,
+    Case,
+    follows_ar,
+    measure,
+)
 from specbench.verify.noise_checks import check_noise
 from specbench.verify.result import Result
 
@@ -40,6 +53,13 @@ FRESH_SCD = _method("maximal", "fresh")
 PREDICTED: dict[str, Any] = {"predict": "growth", "history": 1, "growth": 1, "candidates": 1.0}
 SJD_VP, SCD_VP = _method(**PREDICTED), _method("maximal", **PREDICTED)
 MIXED = _method("maximal", alpha=0.5)
+PAC = _method("maximal", tree="siblings", children=3, depth=2)
+PAC_OF_TWO, DEEP_PAC = {**PAC, "children": 2}, {**PAC, "children": 2, "depth": 3}
+WIDE, DEEP = Case(window=4), Case(vocab=2, window=7)
+"""Tables on which these trees stand: three candidates for a slot; two levels."""
+EXACT = {"decoder": "block", "rounds": "exact"}
+FIXED = {"decoder": "block", "rounds": "exact", "redraft": "gumbel", "stop": "fixed_point"}
+TWO_BLOCKS = Case(vocab=2, size=6, columns=3)
 TOP_TWO = replace(BASE, sampling=Sampling(top_k=2))
 PAIR = Case(vocab=2, size=4, window=3, images=2)
 
@@ -213,7 +233,63 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
         E(REPLAY, noise=noises.BonusFromFreshNoise),
         E(GS, noise=noises.BonusFromFreshNoise),
     ),
+    "block: one round less than tokens": (
+        E(EXACT, block.rounds_short_of_the_block, case=BLOCK),
+        E(EXACT, block.rounds_beyond_the_block, case=BLOCK),
+    ),
+    "block: cache not rolled back between rounds": (
+        E(EXACT, plants.cache_not_rolled_back, case=BLOCK),
+        E(EXACT, plants.rolled_back_by_overwriting, case=BLOCK),
+    ),
+    "block: commit keeps stale tokens": (
+        E(EXACT, block.commit_keeps_stale_tokens, case=TWO_BLOCKS),
+        E(EXACT, block.commit_keeps_stale_tokens, case=BLOCK),  # nothing is decoded behind a single block
+    ),
+    "block: law of the heads in later rounds": (E(EXACT, block.law_of_the_round_before_last, case=BLOCK), None),
+    "block: law recorded one position late": (E(EXACT, plants.law_of_the_slot_before, case=BLOCK), None),
+    "block: residual is p": (
+        E(EXACT, plants.redraft_residual_is_p, case=BLOCK),
+        E(EXACT, block.heads_read_the_token_before, case=TWO_BLOCKS),
+    ),
+    "block: likeliest drafts tested softly": (
+        E(EXACT, block.drafts_are_the_likeliest, case=ROW),
+        E(EXACT, block.drafts_from_a_flat_law, case=ROW),
+    ),
+    "block: accept number without the pass": (E(EXACT, noise=noises.CoinsWithoutPass, case=BLOCK), None),
+    "block: stops before the fixed point": (
+        E(FIXED, block.fixed_up_to(2), case=BLOCK),
+        E(FIXED, block.fixed_up_to(0), case=BLOCK),
+    ),
     "finished images count passes": (E(SJD, plants.finished_images_count_passes), None),
+    "longest accepted row wins": (E(DEEP_PAC, trees.longest_row_wins, case=Case(size=3, window=7)), None),
+    "a later sibling wins over an accepted one": (
+        E(PAC, trees.last_accepted_sibling_wins, case=WIDE),
+        E(PAC, trees.same_test_written_again, case=WIDE),
+    ),
+    "siblings from the residual, tested as from the law": (E(PAC, trees.siblings_from_the_residual, case=WIDE), None),
+    "siblings tested independently": (E(PAC, trees.siblings_tested_independently, case=WIDE), None),
+    "p not updated between siblings": (E(PAC_OF_TWO, trees.p_not_updated), None),
+    "q keeps the refused sibling": (E(PAC, trees.refused_sibling_stays_in_q, case=WIDE), None),
+    "correction from the first residual": (E(PAC_OF_TWO, trees.correction_from_the_first_residual), None),
+    "siblings sorted by probability": (E(PAC, trees.siblings_by_probability, case=WIDE), None),
+    "siblings pruned by their own probability": (
+        E(PAC_OF_TWO, trees.siblings_pruned_by_their_own_probability),
+        E(PAC_OF_TWO, trees.siblings_pruned_by_the_draft),
+    ),
+    "whether a tree grows depends on a later draft": (
+        E(PAC_OF_TWO, trees.tree_if_the_second_draft_is_zero, case=WIDE),
+        E(PAC_OF_TWO, trees.tree_at_even_positions, case=WIDE),
+    ),
+    "siblings share one number": (
+        E(PAC, trees.siblings_share_one_number, case=WIDE),
+        E(PAC, trees.siblings_numbered_backwards, case=WIDE),
+    ),
+    "law of the main path beside it": (
+        E(PAC_OF_TWO, trees.main_path_law_beside_it, case=WIDE),
+        E(PAC, trees.side_nodes_backwards, case=WIDE),
+    ),
+    "law of a cousin": (E(DEEP_PAC, trees.cousin_read_for_sibling, case=DEEP), None),
+    "columns of a side branch kept as a chain's": (E(PAC_OF_TWO, trees.path_kept_as_a_chain, case=WIDE), None),
     "draft key without the pass": (
         N(addresses.without("pass", role="draft")),
         N(addresses.gumbel_rows(lambda noise, position: position + 5000)),

@@ -28,7 +28,7 @@ from torch import Tensor
 from specbench.decoding.interfaces import START, Canvas, Forward, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.verify import chisquare
-from specbench.verify.method import decoder_of
+from specbench.verify.method import decoder_of, wide
 from specbench.verify.result import Result
 from specbench.verify.tabular import reference_law
 
@@ -68,7 +68,11 @@ class Test:
 def statistical(
     method: Mapping[str, Any], rows: int = ROWS, window: int = WINDOW, target: Target | None = None
 ) -> Result:
-    """Run all tests under all terms. ``p_value`` is adjusted; the detail states the smallest detectable distance."""
+    """Run all tests under all terms. ``p_value`` is adjusted; the detail states the smallest detectable distance.
+
+    ``window`` is what a chain would have; the nodes of a tree beside its main path come on top.
+    """
+    window = wide(method, window)
     started, found, contrasts = time.perf_counter(), [], []
     base = target or _tiny()
     prompts = [Prompt(f"statistical/{i}", TEXTS[i % len(TEXTS)]) for i in range(rows)]

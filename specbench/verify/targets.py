@@ -1,7 +1,8 @@
 """What every target must satisfy before a method runs on it; a model from a plugin gets this suite for free.
 
 Knows: promises that hold for any :class:`~specbench.decoding.interfaces.Target`: a pass over a window has the logits of
-single passes whatever was fed and refused before, rows are independent, guidance is the formula, pictures are pictures.
+single passes whatever was fed and refused before, a tree those of its paths, rows are independent, guidance is the
+formula, pictures are pictures.
 Refuses to know: architectures, weights, methods. In float64 a broken cache shows as a difference above 1e-8.
 """
 
@@ -19,6 +20,8 @@ from specbench.verify.suite import run_suite
 PROMPTS = [Prompt(f"conformance/{i}", text) for i, text in enumerate(("a red circle", "two stars", ""))]
 TOKENS, WINDOW = 24, 5
 """How many positions are visited (or as many as the image has), and how wide the uneven passes are."""
+NODES, TREES = 7, 4
+"""How many nodes the trees have, and how many follow each other."""
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
 """Largest difference of logits that rounding explains."""
 
@@ -34,6 +37,22 @@ def windows_equal_single_passes(target: Target) -> str | None:
         worst = _gap(_uneven(target, guidance), _one_by_one(target, PROMPTS, guidance))
         if worst > _tolerance(target):
             return f"logits differ by {worst:.1e} at guidance {guidance}"
+    return None
+
+
+def trees_equal_their_paths(target: Target) -> str | None:
+    """Every node has the logits of the chain of its ancestors, alone and from scratch, whatever was kept before.
+
+    Rows have trees of their own, one of them a chain; from pass to pass they keep part of a way, all of it, or nothing.
+    A target that evaluates chains only says so and passes.
+    """
+    for guidance in (None, 2.5):
+        try:
+            worst = _grown(target, guidance)
+        except NotImplementedError:
+            return None
+        if worst > _tolerance(target):
+            return f"logits of a node differ by {worst:.1e} from those of its path at guidance {guidance}"
     return None
 
 
@@ -78,6 +97,7 @@ def pictures_are_uint8(target: Target) -> str | None:
 
 CHECKS: tuple[Callable[[Target], str | None], ...] = (
     windows_equal_single_passes,
+    trees_equal_their_paths,
     rows_are_independent,
     guidance_is_the_formula,
     hidden_states_lead_to_the_logits,
@@ -131,6 +151,42 @@ def _uneven(target: Target, guidance: float | None) -> Tensor:
         done, turn = done + kept, turn + 1
         fed = tokens.gather(1, (done - 1).clamp(min=0)[:, None])
     return found
+
+
+@torch.inference_mode()
+def _grown(target: Target, guidance: float | None) -> float:
+    """The largest difference between logits of nodes and of paths, over :data:`TREES` trees one behind the other."""
+    generator = torch.Generator().manual_seed(1)
+    canvas, device = target.begin(PROMPTS, guidance), target.device
+    committed: list[list[int]] = [[] for _ in PROMPTS]
+    worst = 0.0
+    for turn in range(TREES):
+        tokens = torch.randint(target.vocab, (len(PROMPTS), NODES), generator=generator)
+        tokens[:, 0] = torch.tensor([codes[-1] if codes else START for codes in committed])
+        trees = [[-1, *(int(torch.randint(j, (), generator=generator)) for j in range(1, NODES))] for _ in PROMPTS]
+        trees[turn % len(PROMPTS)] = list(range(-1, NODES - 1))
+        logits = canvas.forward(tokens.to(device), torch.tensor(trees, device=device)).logits
+        ways = [[_way(tree, node) for node in range(NODES)] for tree in trees]
+        kept = []
+        for row, prompt in enumerate(PROMPTS):
+            for node in (node for node in range(NODES) if node not in trees[row]):  # leaves
+                way = [way for way in ways[row][node] if len(committed[row]) + len(ways[row][way]) <= target.grid.size]
+                fed = torch.tensor([[START, *committed[row], *tokens[row, way[1:]].tolist()]], device=device)
+                alone = target.begin([prompt], guidance).forward(fed).logits[0]
+                worst = max(worst, _gap(logits[row, way], alone[fed.shape[1] - len(way) :])) if way else worst
+            longest = max(ways[row], key=len)
+            kept.append(longest[: max(turn == 0, (turn + row) % (len(longest) + 1))])
+            fresh = int(torch.randint(target.vocab, (), generator=generator))
+            committed[row] += [*tokens[row, kept[row][1:]].tolist(), fresh] if kept[row] else []
+        unread = [NODES - 1] * NODES
+        path = torch.tensor([[*way, *unread][:NODES] for way in kept], device=device)
+        canvas.keep(torch.tensor([len(way) for way in kept], device=device), path)
+    return worst
+
+
+def _way(parents: list[int], node: int) -> list[int]:
+    """Columns from the root to ``node``."""
+    return [*(_way(parents, parents[node]) if node else []), node]
 
 
 def _gap(a: Tensor, b: Tensor) -> float:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specbench.decoding.interfaces import START, Prompt
 from specbench.models import load_target
 from specbench.models.mini.target import MiniCanvas, MiniTarget
 from specbench.verify.targets import target_conformance
@@ -24,12 +25,80 @@ def test_the_tiny_model_conforms() -> None:
     assert result.passed, result.detail
 
 
-def forgetful(self: MiniCanvas, n: Tensor) -> None:
+def forgetful(self: MiniCanvas, n: Tensor, path: Tensor | None = None) -> None:
     self.committed += n.amin()
 
 
-def off_by_one(self: MiniCanvas, n: Tensor) -> None:
+def off_by_one(self: MiniCanvas, n: Tensor, path: Tensor | None = None) -> None:
     self.committed += n + 1
+
+
+def everything_before_it(mini: MiniCanvas, slots: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+    places, mask = tree(mini, slots, parents)
+    return places, torch.arange(mask.shape[2]) <= slots[..., None]
+
+
+def itself_not(mini: MiniCanvas, slots: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+    places, mask = tree(mini, slots, parents)
+    return places, mask.scatter(2, slots[..., None], value=False)
+
+
+def columns_for_depths(mini: MiniCanvas, slots: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+    _, mask = tree(mini, slots, parents)
+    return slots, mask
+
+
+def trees_of_row_zero(mini: MiniCanvas, slots: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+    return tree(mini, slots, parents[:1].expand_as(parents))
+
+
+def in_order(self: MiniCanvas, n: Tensor, path: Tensor | None = None) -> None:
+    keep(self, n)
+
+
+def one_row_off(self: MiniCanvas, n: Tensor, path: Tensor | None = None) -> None:
+    keep(self, n, path if path is None else (path - 1).clamp(min=0))
+
+
+def conditional_rows_only(self: MiniCanvas, n: Tensor, path: Tensor | None = None) -> None:
+    unmoved = self.cache[:, :, len(n) :].clone()
+    keep(self, n, path)
+    self.cache[:, :, len(n) :] = unmoved
+
+
+tree, keep = MiniCanvas._tree, MiniCanvas.keep
+DEFECTS = [
+    *(("_tree", defect) for defect in (everything_before_it, itself_not, columns_for_depths, trees_of_row_zero)),
+    *(("keep", defect) for defect in (in_order, one_row_off, conditional_rows_only)),
+]
+
+
+@pytest.mark.parametrize(("where", "defect"), DEFECTS, ids=lambda x: getattr(x, "__name__", x))
+def test_a_tree_seen_placed_or_kept_wrongly_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, where: str, defect: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(MiniCanvas, where, defect)
+    result = target_conformance("mini/tiny", tiny())
+    assert result.passed is False
+    assert result.detail.startswith("trees equal their paths: logits of a node differ")
+
+
+def test_a_target_of_chains_alone_says_so_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chains(self: MiniCanvas, slots: Tensor, parents: Tensor) -> None:
+        raise NotImplementedError("chains only")
+
+    monkeypatch.setattr(MiniCanvas, "_tree", chains)
+    assert target_conformance("mini/tiny", tiny()).passed
+
+
+def test_a_chain_given_by_its_parents_is_a_chain() -> None:
+    target = tiny()
+    tokens = torch.randint(target.vocab, (2, 16), generator=torch.Generator().manual_seed(0))
+    tokens[:, 0] = START
+    prompts = [Prompt("0", "a red circle"), Prompt("1", "two stars")]
+    line = (torch.arange(16) - 1).expand(2, -1)
+    plain = target.begin(prompts, 2.0).forward(tokens).logits
+    torch.testing.assert_close(target.begin(prompts, 2.0).forward(tokens, line).logits, plain, rtol=0, atol=1e-12)
 
 
 def scaled(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:

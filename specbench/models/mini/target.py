@@ -25,9 +25,9 @@ class MiniCanvas:
     """Images in flight on a :class:`MiniTarget`; rows are stacked [conditional…, unconditional…].
 
     ``committed`` [B] counts committed codes. The cache holds the prefix and all committed codes but the last, so the
-    next pass writes from slot ``prefix + committed - 1``, one slot per column. Slots of a chain past the image share one
-    scratch slot that no live query can see; the first tree makes the cache longer by its width, since the columns of
-    a tree outnumber its positions.
+    next pass writes from slot ``prefix + committed - 1``, one slot per column. Slots of a chain past the image share
+    one scratch slot that no live query can see; the first tree makes the cache longer by its width, since the columns
+    of a tree outnumber its positions.
     """
 
     def __init__(self, model: Transformer, prompts: Sequence[Prompt], guidance: float | None) -> None:
