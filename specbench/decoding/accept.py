@@ -7,8 +7,9 @@ Refuses to know: the redraft's formula, fills, the loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from specbench.decoding.board import Window, at_slot
 from specbench.decoding.interfaces import Key, Noise, Target
 from specbench.decoding.laws import residual
 from specbench.decoding.redraft import Gumbel, Independent, Redraft
+
+Part = TypeVar("Part")
 
 
 class Verdict(NamedTuple):
@@ -42,10 +45,10 @@ class Accept(Protocol):
         ...
 
 
-def bound(accept: Accept, target: Target) -> Accept:
-    """``accept``, with what it needs of ``target`` (a codebook) at hand. Asked for once per decode."""
-    bind = getattr(accept, "bind", None)
-    return accept if bind is None else bind(target)
+def bound(part: Part, target: Target) -> Part:
+    """``part``, with what it needs of ``target`` (a codebook) at hand. Asked for once per decode."""
+    bind: Callable[[Target], Part] | None = getattr(part, "bind", None)
+    return part if bind is None else bind(target)
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ def settle(
 
     corrected = (window.slot == accepted[:, None]) & tested
     behind = (window.slot >= accepted[:, None]) & window.live & ~corrected
-    again = redraft(noise, law, window, behind)
-    tokens = torch.where(behind, again, torch.where(corrected, correction, window.token))
-    return Verdict(accepted, tokens)
+    settled = replace(window, token=torch.where(corrected, correction, window.token), settled=accepted + 1)
+    again = redraft(noise, law, settled, behind)
+    return Verdict(accepted, torch.where(behind, again, settled.token))
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ class Equality:
         if redraft == self.draws and law is p:
             return Verdict(accepted, drawn)
         behind = (window.slot > accepted[:, None]) & window.live
-        return Verdict(accepted, torch.where(behind, redraft(noise, law, window, behind), drawn))
+        settled = replace(window, token=torch.where(behind, window.token, drawn), settled=accepted + 1)
+        return Verdict(accepted, torch.where(behind, redraft(noise, law, settled, behind), drawn))
 
 
 def run(passed: Tensor) -> Tensor:

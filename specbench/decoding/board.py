@@ -26,8 +26,8 @@ class Board:
 
     ``committed`` [B] int64 · ``tokens``, ``changes``, ``since`` [B, N + W] int64 (positions from N on are scrap) ·
     ``laws`` [B, depth + 1, V] (row ``depth`` is scrap) · ``past`` the laws of the passes before this one, latest first,
-    each with the position [B] of its first row: references, no copies · ``tree`` [B] bool which rows spend a part of
-    the next pass on a tree.
+    each with the position [B] of its first row (references, no copies) and the tokens [B, N + W] they were computed
+    under · ``tree`` [B] bool which rows spend a part of the next pass on a tree.
     """
 
     def __init__(self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class Board:
         self.changes = torch.zeros_like(self.tokens)
         self.since = torch.zeros_like(self.tokens)
         self.laws = torch.zeros(images, self.depth + 1, vocab, dtype=torch.float64, device=device)
-        self.past: list[tuple[Tensor, Tensor]] = []
+        self.past: list[tuple[Tensor, Tensor, Tensor]] = []
         self.tree = torch.zeros_like(self.committed, dtype=torch.bool)
 
     def positions(self, start: Tensor, count: int) -> Tensor:
@@ -59,9 +59,12 @@ class Board:
         self.laws[self.rows, torch.where(where, position % self.depth, self.depth)] = laws
 
     def remember(self, laws: Tensor, passes: int) -> None:
-        """Keep the ``laws`` [B, w, V] of this pass, and of no more than ``passes`` in all. Call before committing."""
+        """Keep the ``laws`` [B, w, V] of this pass, and of no more than ``passes`` in all.
+
+        Call before the board is written to: the tokens are those that the laws were computed under.
+        """
         if passes:
-            self.past = [(self.committed, laws), *self.past[: passes - 1]]
+            self.past = [(self.committed, laws, self.tokens.clone()), *self.past[: passes - 1]]
 
     def put_tokens(self, position: Tensor, tokens: Tensor, where: Tensor, in_pass: int) -> None:
         """Give ``position`` [B, L] its ``tokens`` [B, L] where the mask says so, and keep count of changes."""
@@ -80,7 +83,8 @@ class Window:
 
     ``position`` [B, w] absolute · ``token`` [B, w] the draft of each slot · ``drafted`` [B, w] whether it has one and
     is live · ``live`` [B, w] whether it is inside the image and gets a law in this pass · ``has_free`` whether the last
-    slot (where it is live) is free, which means that it has no draft yet and its first token is about to be drawn.
+    slot (where it is live) is free, which means that it has no draft yet and its first token is about to be drawn ·
+    ``settled`` [B] how many slots the pass has settled, once it is judged; ``token`` then holds what it settled.
     """
 
     board: Board
@@ -89,6 +93,7 @@ class Window:
     drafted: Tensor
     live: Tensor
     has_free: bool
+    settled: Tensor | None = None
 
     @property
     def slot(self) -> Tensor:

@@ -111,7 +111,7 @@ class Jacobi:
     def __post_init__(self) -> None:
         if 1 < self.window < self.tree.nodes:
             raise UsageError(
-                f"a tree of {self.tree.nodes} tokens needs a window of at least as many (or of 1, which is plain AR), "
+                f"this tree needs a window of at least {self.tree.nodes} tokens (or of 1, which is plain AR), "
                 f"not {self.window}"
             )
 
@@ -136,7 +136,8 @@ class Jacobi:
             most = f"{size} tokens" + (f" and the {tree.side} beside its path" if tree.side else "")
             raise UsageError(f"window must lie between 1 and the image's {most}, not {self.window}")
         noise = noise or AddressedNoise(asked, seed, sample, device)
-        accept, kept = bound(self.accept, target), min(self.sampling.top_k or target.vocab, target.vocab)
+        accept, predict = bound(self.accept, target), bound(self.predict, target)
+        redraft, kept = predict.drafting(self.redraft), min(self.sampling.top_k or target.vocab, target.vocab)
         clock = Clock(device)
         canvas = target.begin(asked, self.sampling.guidance)
         clock.lap("prefill")
@@ -156,15 +157,15 @@ class Jacobi:
 
             laws = law_of(logits, self.sampling)
             board.laws = board.laws.to(laws.dtype)  # the first pass tells in which precision the target computes
-            walk = tree.walk(noise, laws, window, nodes, carry=self.predict.reach > 0)
-            law = self.predict(walk.p, board, kept)
-            accepted, tokens = tree.judge(accept, noise, walk, law, window, self.redraft)
+            walk = tree.walk(noise, laws, window, nodes, carry=predict.reach > 0)
+            law = predict(walk.p, board, kept)
+            accepted, tokens = tree.judge(accept, noise, walk, law, window, redraft)
             settled = torch.minimum(accepted + 1, window.live.sum(1))
             if self.watch is not None:
                 self.watch(Pass(window, walk.p, law, accepted, tokens))
+            board.remember(walk.p, predict.reach)
             board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
-            board.put_laws(window.position, self.predict.recorded(walk.p, law), window.live)
-            board.remember(walk.p, self.predict.reach)
+            board.put_laws(window.position, predict.recorded(walk.p, law), window.live)
             canvas.keep(settled, *(() if walk.path is None else (walk.path,)))
             known = board.committed + window.position.shape[1] - board.tree.long()
             drafted = walk.tested.sum(1)
@@ -175,8 +176,8 @@ class Jacobi:
 
             left, moved = _progress(size - board.committed, settled, self.window)
             if window.has_free:
-                most = moved - 1 if tree.side == 0 else moved
-                self._fill(noise, board, known, most, board.committed + self.window - 1, len(counters))
+                entered = moved - 1 if tree.side == 0 else moved
+                self._fill(noise, board, known, entered, board.committed + self.window - 1, len(counters))
         clock.lap("sampling")
         return Generation(board.tokens[:, :size].clone(), _trace(board, counters, clock.seconds()))
 

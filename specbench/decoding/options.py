@@ -7,6 +7,7 @@ Refuses to know: what the parts do (that stands beside each of them) and their d
     accept   strict · fresh · replay · grouped · lantern group gap distance · neighbours delta scale budget
     fill     uniform · onehot · left · above · left_law · above_law
     predict  none · growth · score                       history decay growth candidates verify
+             context                                     history decay sharpness
     tree     none · siblings                             children depth
 """
 
@@ -28,6 +29,7 @@ OPTIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("accept", "lantern"): ("neighbours", "delta", "scale", "budget"),
     ("predict", "growth"): ("history", "decay", "growth", "candidates", "verify"),
     ("predict", "score"): ("history", "decay", "growth", "candidates", "verify"),
+    ("predict", "context"): ("history", "decay", "sharpness"),
     ("tree", "siblings"): ("children", "depth"),
 }
 """(axis, choice) to the settings that this choice alone reads."""
@@ -45,6 +47,7 @@ RANGES: Mapping[str, tuple[type, float, float]] = {
     "decay": (float, 0, 1),
     "growth": (int, 0, 64),
     "candidates": (float, 0, 1),
+    "sharpness": (float, 0, 1000),
     "group": (int, 1, 1 << 20),
     "gap": (float, 0, 1),
     "distance": (float, 0, float("inf")),

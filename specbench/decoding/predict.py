@@ -19,6 +19,8 @@ from torch import Tensor
 
 from specbench.decoding import options
 from specbench.decoding.board import Board
+from specbench.decoding.context import Context
+from specbench.decoding.redraft import Redraft
 
 
 class Predict(Protocol):
@@ -42,6 +44,10 @@ class Predict(Protocol):
         """[B, w, V] to [B, w, V]. May read laws of the past, never tokens of the slot itself."""
         ...
 
+    def drafting(self, redraft: Redraft) -> Redraft:
+        """The redraft to use: its own, or one that goes on predicting once the pass is judged."""
+        ...
+
     def recorded(self, p: Tensor, law: Tensor) -> Tensor:
         """The law that the next test takes for the draft's own."""
         ...
@@ -57,6 +63,10 @@ class Plain:
     def __call__(self, p: Tensor, board: Board, kept: int) -> Tensor:
         """p itself."""
         return p
+
+    def drafting(self, redraft: Redraft) -> Redraft:
+        """As it is."""
+        return redraft
 
     def recorded(self, p: Tensor, law: Tensor) -> Tensor:
         """The same."""
@@ -117,7 +127,7 @@ class Growth:
         mean, weight = now.clone(), torch.ones_like(now[..., :1])
         rising = (now > 0) & (len(board.past) >= self.growth)
         later = now
-        for back, (begun, laws) in enumerate(board.past, 1):
+        for back, (begun, laws, _) in enumerate(board.past, 1):
             row = board.positions(start - begun, width)  # of the slot in the window of that pass
             had = (row < laws.shape[1])[..., None]
             then = laws[board.rows[..., None], row.clamp(max=laws.shape[1] - 1)[..., None], token]
@@ -128,6 +138,10 @@ class Growth:
                 rising, later = rising & had & (later > then), then
         ratio = now * weight / mean.clamp(min=torch.finfo(mean.dtype).tiny)
         return torch.where(rising, ratio, 1)
+
+    def drafting(self, redraft: Redraft) -> Redraft:
+        """As it is: p' reads no tokens, and is complete before the pass is judged."""
+        return redraft
 
     def recorded(self, p: Tensor, law: Tensor) -> Tensor:
         """p' or, in ``raw``, p."""
@@ -153,4 +167,4 @@ class Score(Growth):
         return torch.cat([law, p[:, board.width - 1 :]], 1)
 
 
-PREDICTIONS: dict[str, Predict] = {"none": Plain(), "growth": Growth(), "score": Score()}
+PREDICTIONS: dict[str, Predict] = {"none": Plain(), "growth": Growth(), "score": Score(), "context": Context()}

@@ -97,7 +97,7 @@ def test_a_past_read_by_window_slot_is_not_the_past_of_the_position():
     board, _ = board_with_past(3)
     p = random_laws(IMAGES, WIDTH, seed=99)
     right = rule(p, board, VOCAB)
-    board.past = [(board.committed, laws) for _, laws in board.past]
+    board.past = [(board.committed, *rest) for _, *rest in board.past]
     assert float(total_variation(rule(p, board, VOCAB), right).max()) > 0.01
 
 
