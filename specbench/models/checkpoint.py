@@ -14,6 +14,7 @@ import hashlib
 import json
 import mmap
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ def tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
                 for name in reader.keys():  # noqa: SIM118 (not a dict)
                     yield name, reader.get_tensor(name)
             return
-        loaded: Any = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+        # Only zip archives can be mapped; what was written before PyTorch 1.6 is no such thing.
+        loaded: Any = torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True)
     except SpecbenchError:
         raise
     except Exception as error:
@@ -92,7 +94,7 @@ def fill(
     faults: list[str] = []
     where = ""
     for file in files:
-        where = where or str(file)
+        where, mapped = where or str(file), file.suffix == ".safetensors" or zipfile.is_zipfile(file)
         for stored, value in tensors(file):
             name = rename(stored)
             if name is None:
@@ -107,7 +109,7 @@ def fill(
                 faults.append(f"{stored} is there twice")
             else:
                 state[name] = shaped.to(device=device, dtype=place(name))
-                if state[name].data_ptr() != value.data_ptr():
+                if mapped and state[name].data_ptr() != value.data_ptr():
                     forget(value)
             seen.add(name)
     faults += [f"missing {name}" for name in wanted if name not in seen]

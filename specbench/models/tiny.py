@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from specbench.errors import SpecbenchError, unknown
 from specbench.models.source import cache_home
+from specbench.models.vqgan import VQDecoder, released_name
 
 SHARPNESS = 5.0
 """Factor of the head's weights: laws of random weights are otherwise nearly uniform, and test little."""
@@ -86,6 +88,51 @@ def write_janus(
     save_file({name: value.to(dtype) for name, value in state.items()}, folder / "model.safetensors")
 
 
+def write_lumina(
+    folder: Path, side: int = 8, codes: int = 64, layers: int = 2, dtype: torch.dtype = torch.float32
+) -> None:
+    """Lumina-mGPT in the release's layout: norms stored once for all heads, ``vqgan.ckpt`` beside the model."""
+    from specbench.models import lumina
+
+    marks = [lumina.BEGIN, lumina.PAD, "</s>", "<unk>"]
+    names = [f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z" for code in range(codes)]
+    special = ["<eoss>", lumina.BEGIN_OF_IMAGE, lumina.SEPARATOR, "<image>", lumina.ROW_END, lumina.size_token(side)]
+    words = write_tokenizer(folder, [*marks, *names, *special])
+    # The table numbers words as the tokenizer does; both begin with the special ones there, with bytes here.
+    table = {name: words - len(marks + names + special) + i for i, name in enumerate([*marks, *names, *special])}
+    config = {
+        "model_type": "chameleon",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": layers,
+        "rms_norm_eps": 1e-5,
+        "vocab_size": words,
+        "vocabulary_map": table,
+        "vq_config": {
+            "num_embeddings": codes,
+            "embed_dim": 16,
+            "latent_channels": 32,
+            "base_channels": 32,
+            "channel_multiplier": [1, 1, 2],
+            "num_res_blocks": 1,
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    read = lumina.read_config(folder / "config.json")
+    state = seeded(lumina.LuminaNetwork(read), sharp=("lm_head.weight",))
+    head = torch.zeros(words, state["lm_head.weight"].shape[1])
+    head[list(read.codes)] = state["lm_head.weight"]
+    state["lm_head.weight"] = head
+    for name in [name for name in state if re.search(r"\.[qk]_norm\.", name)]:
+        state[name] = torch.full_like(state[name][:1], float(name.endswith("weight")))
+    save_file({name: value.to(dtype) for name, value in state.items()}, folder / "model.safetensors")
+    pictures = seeded(VQDecoder(read.vq), sharp=())
+    levels = len(read.vq.multiples)
+    torch.save({"state_dict": {released_name(k, levels): v for k, v in pictures.items()}}, folder / "vqgan.ckpt")
+
+
 def seeded(network: nn.Module, sharp: Iterable[str], loud: Iterable[str] = ()) -> dict[str, Tensor]:
     """Random weights: matrices of unit gain (``sharp`` ones larger, entries of ``loud`` ones of size 1), unit norms."""
     generator = torch.Generator().manual_seed(0)
@@ -112,4 +159,4 @@ def write_tokenizer(folder: Path, marks: Iterable[str]) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-WRITERS: Mapping[str, Callable[[Path], Any]] = {"janus": write_janus}
+WRITERS: Mapping[str, Callable[[Path], Any]] = {"janus": write_janus, "lumina": write_lumina}

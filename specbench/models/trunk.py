@@ -81,7 +81,8 @@ class Trunk(nn.Module):
         turning = self.rotary[0].to(x.device)(x, position)
         tapped = {}
         for number, layer in enumerate(self.layers):
-            x = layer(x, attention_mask=mask, position_ids=position, cache=cache, position_embeddings=turning)
+            out = layer(x, attention_mask=mask, position_ids=position, cache=cache, position_embeddings=turning)
+            x = out[0] if isinstance(out, tuple) else out
             if number in taps:
                 tapped[number] = x
         return x, tapped

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+MIDDLE = ("block_1", "attn_1", "block_2")
+"""The middle's blocks where they have names instead of numbers."""
 AT_ONCE = 4
 """Pictures decoded together: activations at full resolution are what fills the memory."""
 
@@ -176,6 +178,13 @@ def chameleon_name(name: str, levels: int) -> str | None:
     return re.sub(r"(conv_blocks\.\d+)\.block\.", r"\1.res.", name)
 
 
+def released_name(name: str, levels: int) -> str:
+    """The inverse of :func:`chameleon_name`, for whoever writes such a file."""
+    name = re.sub(r"^decoder\.mid\.(\d)\.", lambda m: f"decoder.mid.{MIDDLE[int(m[1])]}.", name)
+    name = re.sub(r"(conv_blocks\.\d+)\.res\.", r"\1.block.", name)
+    return re.sub(r"^decoder\.conv_blocks\.(\d+)\.", lambda m: f"decoder.up.{levels - 1 - int(m[1])}.", name)
+
+
 def native_name(name: str) -> str | None:
     """A name of transformers' Janus VQ model as ours; its levels are numbered as they run, like VQ-16's."""
     if re.match(r"(encoder|quant_conv)\.", name):
@@ -187,4 +196,4 @@ def native_name(name: str) -> str | None:
 
 
 def _middle(match: re.Match[str]) -> str:
-    return f"decoder.mid.{('block_1', 'attn_1', 'block_2').index(match[1])}."
+    return f"decoder.mid.{MIDDLE.index(match[1])}."

@@ -296,7 +296,7 @@ def test_the_sizes_of_one_family_share_their_protocols():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(METHODS))
 def test_the_law_is_that_of_ar(tmp_path, name):
-    tiny.write_janus(tmp_path, side=4, codes=24)
+    tiny.write_janus(tmp_path, side=4, codes=24, layers=1)
     method = {"name": name, "lossless": True, "settings": METHODS[name]}
     result = statistical(method, target=load(tmp_path))
     assert result.passed, result.detail
