@@ -65,7 +65,8 @@ def entries(table: Table, overrides: Sequence[str] = (), plugins: Sequence[str |
     if model is not None and model not in registry.models():
         raise unknown("model", model, registry.models())
     if model is not None or table.model in registry.models():
-        compose(_words(table, model or table.model, given, ("method=ar",)))  # what the user typed fails here, once
+        # What the user typed fails here, once.
+        compose(_words(table, model or table.model, model in (None, table.model), given, ("method=ar",)))
     found = [_entry(table, row, model or row.model, given) for row in table.rows]
     return _fitting(found)
 
@@ -77,9 +78,10 @@ def _split(word: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _words(table: Table, model: str, given: dict[str, str], own: Sequence[str]) -> list[str]:
-    base = [f"prompts={table.prompts}"] if model == table.model else table.stand_in
-    merged = {"model": model, "batch": str(BATCH), **dict(map(_split, base)), **given, **dict(map(_split, own))}
+def _words(table: Table, model: str, own: bool, given: dict[str, str], words: Sequence[str]) -> list[str]:
+    """The paper's prompts on its ``own`` model, the stand-in's elsewhere; then the user's words and the row's."""
+    base = [f"prompts={table.prompts}"] if own else table.stand_in
+    merged = {"model": model, "batch": str(BATCH), **dict(map(_split, base)), **given, **dict(map(_split, words))}
     return [f"{key}={value}" for key, value in merged.items()]
 
 
@@ -89,7 +91,7 @@ def _entry(table: Table, row: Row, model: str, given: dict[str, str]) -> Entry:
     if model not in registry.models():
         return Entry(row, reason=f"the weights of {row.measured_on} are not here")
     try:
-        (request,) = compose(_words(table, model, given, row.words))
+        (request,) = compose(_words(table, model, model == row.model, given, row.words))
     except UsageError as error:
         return Entry(row, reason=str(error))
     return Entry(row, request, own=model == row.model and request.prompts.name == table.prompts)
