@@ -36,7 +36,7 @@ def measure(
     target: Target, variant: str, sizes: list[int], rows: list[int], rounds: int, guidance: float | None
 ) -> dict[tuple[str, int, int], float]:
     """Median milliseconds by (what, start row, tokens); a pass over one token is ``("pass", row, 1)``."""
-    heads = load_heads(str(getattr(target, "name", "")), variant)
+    heads = load_heads(str(getattr(target, "name", "")), variant).nearest(0, 1)
     taken: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for row in rows:
         canvas, first = target.begin([Prompt("bench", "a picture of a red star")], guidance), row * target.grid.columns

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -103,6 +103,22 @@ class Heads:
         chosen = {name: weight[which] for name, weight in self.stack.named_parameters()}
         found: Tensor = torch.func.functional_call(self.stack, chosen, (h, e) if self.reads == "h_pre+e" else (h,))
         return found
+
+    def nearest(self, horizontal: int, vertical: int) -> Heads:
+        """Only the first so many heads of each direction, so that no pass runs one that a method does not read."""
+        k = self.horizontal_offsets
+        keep = [*range(min(horizontal, k)), *range(k, k + min(vertical, self.vertical_offsets))]
+        shape = self.stack.shape
+        with torch.device("meta"):
+            stack = Stack(Shape(len(keep), shape.width, shape.hidden, shape.inputs))
+        stack.load_state_dict({name: w[keep] for name, w in self.stack.state_dict().items()}, assign=True)
+        stack.eval().requires_grad_(False)
+        return replace(
+            self,
+            stack=stack,
+            horizontal_offsets=min(horizontal, k),
+            vertical_offsets=min(vertical, self.vertical_offsets),
+        )
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Heads:
         """The same heads in another precision or place, frozen (in place)."""

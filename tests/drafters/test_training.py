@@ -196,6 +196,18 @@ def test_tiny_heads_keep_the_promise_of_spatial_heads():
     assert not torch.allclose(right, below)
 
 
+def test_the_nearest_heads_are_the_first_of_each_direction():
+    heads = load_heads("mini/tiny", dtype="float64")
+    few = heads.nearest(2, 1)
+    assert (few.horizontal_offsets, few.vertical_offsets) == (2, 1)
+    assert few.stack.mix.shape[0] == 3 and few.stack.mix.dtype == torch.float64
+    h, e = torch.randn(1, 2, 4, 32).double(), torch.randn(2, 4, 32).double()
+    assert torch.allclose(few.horizontal(h, e), heads.horizontal(h, e)[..., :2, :])
+    assert torch.allclose(few.vertical(h, e), heads.vertical(h, e)[..., :1, :])
+    assert heads.nearest(9, 9).stack.mix.shape == heads.stack.mix.shape
+    assert heads.nearest(2, 0).vertical(h, e).shape == (1, 2, 4, 0, 32)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
