@@ -149,10 +149,15 @@ class SpatialHeads(Protocol):
     hidden states, which the target's own norm and head turn into logits.
     """
 
-    horizontal_offsets: int
-    """k_h: the furthest column to the right."""
-    vertical_offsets: int
-    """k_v: the furthest row below."""
+    @property
+    def horizontal_offsets(self) -> int:
+        """k_h: the furthest column to the right."""
+        ...
+
+    @property
+    def vertical_offsets(self) -> int:
+        """k_v: the furthest row below."""
+        ...
 
     def horizontal(self, h: Tensor, e: Tensor) -> Tensor:
         """[R, B, L, k_h, d]: the hidden states of the tokens 1…k_h columns further in the same row."""
