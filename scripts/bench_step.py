@@ -20,11 +20,14 @@ from torch import Tensor
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Forward, Grid, Target
 from specbench.decoding.laws import Sampling, guide, law_of
+from specbench.decoding.tree import Siblings
+from specbench.models.trees import ancestry
 
 METHODS = {
     "sjd": {"redraft": "independent"},
     "scd": {"redraft": "maximal"},
     "scd_gs": {"redraft": "gumbel"},
+    "sjd_pac": {"redraft": "maximal", "tree": "siblings"},
     "sjd_vp": {"redraft": "independent", "predict": "growth"},
     "scd+vp": {"redraft": "maximal", "predict": "growth"},
 }
@@ -61,7 +64,8 @@ class Replayed:
             self.between.append(time.process_time() - self._left)
         if len(self.between) == self.passes:
             raise Enough
-        rows = (self.position + torch.arange(tokens.shape[1])) % self.rows.shape[1]
+        depth = torch.arange(tokens.shape[1]) if parents is None else ancestry(parents)[1][0]
+        rows = (self.position + depth) % self.rows.shape[1]
         cond, uncond = self.rows[:, rows] + self.jitter[len(self.between) % 4]
         start = time.process_time()
         law_of(guide(cond[None], uncond[None], 3.0), SAMPLING)
@@ -69,7 +73,7 @@ class Replayed:
         self._left = time.process_time()
         return Forward(guide(cond[None], uncond[None], 3.0))
 
-    def keep(self, n: Tensor) -> None:
+    def keep(self, n: Tensor, path: Tensor | None = None) -> None:
         """Move on."""
         self.kept.append(int(n))
         self.position += int(n)
@@ -121,7 +125,9 @@ def main() -> None:
     print(f"{'method':<8}{'V':>7}{'W':>4}{names}")
     for vocab in (8192, 65536):
         for window in (16, 32, 64):
-            for method in METHODS:
+            for method, settings in METHODS.items():
+                if "tree" in settings and window < Siblings().nodes:
+                    continue
                 whole, alone, predicted, kept = measure(method, vocab, window, arguments.passes)
                 worst = max(worst, whole / alone)
                 ratio = f"{whole:>10.2f}{alone:>14.2f}{whole / alone:>7.2f}"
