@@ -335,7 +335,9 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
 
     dtype = str(target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).dtype).removeprefix("torch.")
     variant = str(settings.get("heads", "ssd"))
-    return decoder.with_heads(load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device)))
+    heads = load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device))
+    # Heads that this decoder never reads would cost as much as those that it does.
+    return decoder.with_heads(heads.nearest(decoder.spatial.columns, decoder.spatial.rows))
 
 
 def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: str | None = None) -> Target:
