@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench import metrics, registry, tables
+from specbench.bench import metrics, registry, tables, weights
 from specbench.bench.config import RunRequest, compose
 from specbench.bench.planning import Group, Job, held, json_document, plan, prepare
 from specbench.bench.scoring import scorer_code
@@ -65,8 +65,8 @@ def entries(table: Table, overrides: Sequence[str] = (), plugins: Sequence[str |
     if model is not None and model not in registry.models():
         raise unknown("model", model, registry.models())
     if model is not None or table.model in registry.models():
-        # What the user typed fails here, once.
-        compose(_words(table, model or table.model, model in (None, table.model), given, ("method=ar",)))
+        # What the user typed fails here, once; the paper's prompts may not be here, those of a stand-in are.
+        compose(_words(table, model or table.model, False, given, ("method=ar",)))
     found = [_entry(table, row, model or row.model, given) for row in table.rows]
     return _fitting(found)
 
@@ -88,9 +88,12 @@ def _words(table: Table, model: str, own: bool, given: dict[str, str], words: Se
 def _entry(table: Table, row: Row, model: str, given: dict[str, str]) -> Entry:
     if row.missing is not None:
         return Entry(row, reason=row.missing)
+    lacking = Entry(row, reason=f"the weights of {row.measured_on} are not here")
     if model not in registry.models():
-        return Entry(row, reason=f"the weights of {row.measured_on} are not here")
+        return lacking
     try:
+        if model == row.model and weights.missing(compose(_words(table, model, False, given, row.words))) is not None:
+            return lacking
         (request,) = compose(_words(table, model, model == row.model, given, row.words))
     except UsageError as error:
         return Entry(row, reason=str(error))
