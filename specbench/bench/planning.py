@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench import drafters
 from specbench.bench import diagnosis, metrics, registry, store, weights
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
@@ -129,14 +130,7 @@ def prepare(requests: Sequence[RunRequest], clocks: bool = True) -> list[Group]:
                     f"window {request.window} is beyond the {target.grid.size} tokens of an image of {request.model}"
                 )
         wanted = {request.identity(): request for request in (_baseline(first), *members)}
-        jobs = tuple(
-            Job(
-                request,
-                cell_of(request, weights_are, prompts.hash),
-                _build(request, sampling, target),
-            )
-            for request in wanted.values()
-        )
+        jobs = tuple(_job(request, sampling, target, weights_are, prompts.hash) for request in wanted.values())
         # An onlooker takes time of its own: what it watches is never timed.
         groups.append(Group(target, sampling, prompts, items, jobs, clocks and not first.diagnostics))
     return groups
@@ -152,6 +146,16 @@ class _Unbuilt:
     def decode(self, *_: Any, **__: Any) -> Generation:
         """Raise what building raised."""
         raise self.error
+
+
+def _job(request: RunRequest, sampling: Sampling, target: Target, weights_are: str, prompts: str) -> Job:
+    """One cell with its decoder. Heads that did not come with the package are a term: images depend on them."""
+    decoder = _build(request, sampling, target)
+    hashed = str(getattr(getattr(decoder, "heads", None), "weights_hash", ""))
+    named = request
+    if hashed and not hashed.startswith("untrained") and hashed not in drafters.SHIPPED.values():
+        named = replace(request, settings={**request.settings, "heads": f"{request.settings['heads']}@{hashed}"})
+    return Job(request, cell_of(named, weights_are, prompts), decoder)
 
 
 def _build(request: RunRequest, sampling: Sampling, target: Target | None = None) -> Decoder:

@@ -1,0 +1,52 @@
+"""Heads find their target when a run is planned, and heads from outside the package are a term of its cells."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specbench import drafters, load_decoder, load_target
+from specbench.bench.config import compose
+from specbench.bench.planning import prepare
+from specbench.drafters.heads import untrained
+from specbench.errors import UsageError
+
+WORDS = ["model=mini/tiny", "method=ssd", "method.columns=3", "prompts.limit=2"]
+
+
+def planned(words=WORDS):
+    (group,) = prepare(compose(words))
+    return group.jobs[-1]
+
+
+def test_a_planned_cell_has_the_heads_of_its_target():
+    job = planned()
+    assert job.decoder.heads is not None and job.cell.terms.settings["heads"] == "ssd"
+    assert job.cell.terms.overridden == ("columns",)
+
+
+def test_heads_from_elsewhere_are_a_term(monkeypatch):
+    own = planned().cell.id
+    found = {}
+    for weights in ("one", "two"):
+        heads = untrained(width=32, horizontal=3, vertical=3, weights=weights)
+        monkeypatch.setattr(drafters, "load_heads", lambda *_, _heads=heads, **__: _heads)
+        job = planned()
+        assert job.cell.terms.settings["heads"] == f"ssd@{weights}"
+        found[job.cell.id] = weights
+    assert len(found) == 2 and own not in found
+
+
+def test_what_cannot_be_drafted_is_refused_before_anything_is_decoded():
+    with pytest.raises(UsageError, match="these heads look 3 columns far"):
+        planned(WORDS[:2])
+
+
+def test_a_method_by_name_brings_its_heads_and_knows_whether_it_is_lossless():
+    target = load_target("mini/tiny", dtype="float64")
+    prompts = ["a red ring", "a blue star"]
+    exact = load_decoder("ssd", columns=3, rounds="exact", redraft="gumbel", stop="fixed_point")
+    assert exact.lossless and not load_decoder("ssd", columns=3).lossless
+    expected = load_decoder("ar").decode(target, prompts, seed=3).tokens
+    assert torch.equal(exact.decode(target, prompts, seed=3).tokens, expected)
+    assert not torch.equal(load_decoder("mtp", columns=3).decode(target, prompts, seed=3).tokens, expected)
