@@ -301,7 +301,7 @@ def _tail(columns: Tensor, where: Tensor, instead: Tensor) -> Tensor:
 
 
 @cache
-def _side_nodes(children: int, levels: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _side_nodes(children: int, levels: int, device: torch.device) -> tuple[Tensor, ...]:
     """Level, candidate and parent [S] each of the side nodes of ``levels`` levels, level by level.
 
     The parent is a side node's number, or -1 for the node of the main path one level above.
@@ -313,7 +313,7 @@ def _side_nodes(children: int, levels: int, device: torch.device) -> tuple[Tenso
             digit.append(index % children)
             parent.append(above + index // children - 1 if index >= children else -1)
         above += children ** (depth - 1) - 1
-    return tuple(torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (level, digit, parent))
+    return torch.tensor([level, digit, parent], dtype=torch.int64, device=device).unbind(0)
 
 
 TREES: dict[str, Tree] = {"none": Chain(), "siblings": Siblings()}

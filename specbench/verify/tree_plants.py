@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from specbench.decoding.board import look
-from specbench.decoding.interfaces import Key
+from specbench.decoding.interfaces import Key, Noise
 from specbench.decoding.laws import residual
 from specbench.decoding.tree import Candidates, Level, Nodes, Siblings, Walk, Way, without
 from specbench.verify.plants import Patch, Plant
@@ -80,7 +80,9 @@ def _drawn(key: Callable[[Key], Key] = lambda key: key, law: Callable[[Tensor], 
 
     def plant(patch: Patch) -> None:
         draw = Siblings.candidates
-        patch(Siblings, "candidates", lambda self, noise, *rest: draw(self, _Draws(noise, key, law), *rest))
+        patch(
+            Siblings, "candidates", lambda self, noise, *rest: draw(self, cast("Noise", _Draws(noise, key, law)), *rest)
+        )
 
     return plant
 
@@ -175,7 +177,7 @@ def longest_row_wins(patch: Patch) -> None:
             if depth == 0:
                 need, law = need & passed[-1], residual(law, candidates.q[0][:, 0])
                 candidates = candidates._replace(there=candidates.there & (torch.arange(2) == 1))
-            return level(self, _OtherCoins(noise), law, at, candidates, depth, need)
+            return level(self, cast("Noise", _OtherCoins(noise)), law, at, candidates, depth, need)
 
     def call(self: Siblings, noise: Any, laws: Tensor, window: Any, nodes: Nodes, carry: bool) -> Walk:
         again = laws.clone()
@@ -215,8 +217,9 @@ def path_kept_as_a_chain(patch: Patch) -> None:
     """The cache keeps the first columns, whatever was accepted."""
     walk = Siblings.walk
 
-    def call(self: Siblings, *arguments: Any, **named: Any) -> Any:
+    def call(self: Siblings, *arguments: Any, **named: Any) -> Walk:
         walked = walk(self, *arguments, **named)
+        assert walked.path is not None
         return replace(walked, path=torch.arange(walked.path.shape[1]).expand_as(walked.path))
 
     patch(Siblings, "walk", call)
