@@ -55,7 +55,7 @@ def examine(name: str, path: str | None = None) -> list[dict[str, Any]]:
             )
         rows.append(
             {
-                "name": f"{name}: licence",
+                "name": f"{name}: licence of {part.files[-1]}",
                 "state": "ok",
                 "detail": f"{part.licence}; {part.gigabytes:g} GB",
                 "next_step": None,

@@ -186,7 +186,7 @@ def load(
     ``protocol["side"]`` is the number of codes along a side: the weights do not say for which size they were tuned. The
     picture decoder stays in float32, whatever the dtype.
     """
-    model, words, pictures = parts if len(parts) == 3 else parts * 3
+    model, words, pictures = parts if len(parts) == 3 else [parts[0]] * 3  # a folder may hold everything
     config = read_config(model.path("config.json"))
     assert model.folder is not None
     files = checkpoint.shards(model.folder)

@@ -97,7 +97,7 @@ def test_doctor_lists_each_file_of_a_model(tmp_path, monkeypatch):
     assert rows["janus: config.json"]["state"] == "ok"
     assert rows["janus: weights"]["state"] == "missing"
     assert "deepseek-community/Janus-Pro-7B" in rows["janus: weights"]["next_step"]
-    assert "14.8 GB" in rows["janus: licence"]["detail"]
+    assert "14.8 GB" in rows["janus: licence of weights"]["detail"]
     with pytest.raises(UsageError, match="did you mean 'janus'"):
         bench.doctor(models=["januss"])
 
