@@ -114,8 +114,9 @@ class Equality:
         if redraft == self.draws and law is p:
             return Verdict(accepted, drawn)
         behind = (window.slot > accepted[:, None]) & window.live
-        settled = replace(window, token=torch.where(behind, window.token, drawn), settled=accepted + 1)
-        return Verdict(accepted, torch.where(behind, redraft(noise, law, settled, behind), drawn))
+        token = torch.where(window.live & ~behind, drawn, window.token)  # drawn means nothing where it was not needed
+        settled = replace(window, token=token, settled=accepted + 1)
+        return Verdict(accepted, torch.where(behind, redraft(noise, law, settled, behind), token))
 
 
 def run(passed: Tensor) -> Tensor:
