@@ -46,6 +46,25 @@ NATIVE = (
 )
 """Beginnings of transformers' names, and the original ones, which are ours."""
 
+LAYER_SETTINGS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "attention_bias",
+    "mlp_bias",
+)
+"""What of a language model's configuration decides what it computes."""
+
 
 @dataclass(frozen=True)
 class JanusConfig:
@@ -54,11 +73,6 @@ class JanusConfig:
     language: dict[str, Any]
     vq: VQConfig
     side: int
-
-    @property
-    def width(self) -> int:
-        """Hidden width of the language model."""
-        return int(self.language["hidden_size"])
 
 
 def read_config(path: Path) -> JanusConfig:
@@ -122,14 +136,13 @@ class JanusNetwork(nn.Module):
 
     def __init__(self, config: JanusConfig) -> None:
         super().__init__()
-        kinds = (LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding)
-        known = {
-            key: value for key, value in config.language.items() if key not in ("model_type", "torch_dtype", "dtype")
-        }
-        self.language_model = nn.ModuleDict({"model": Trunk(LlamaConfig(**known), kinds)})
+        # What the file leaves out (the 7B's names little but its layers) is as in transformers' Llama, which is the 7B.
+        settings = LlamaConfig(**{key: config.language[key] for key in LAYER_SETTINGS if key in config.language})
+        kinds, width = (LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding), settings.hidden_size
+        self.language_model = nn.ModuleDict({"model": Trunk(settings, kinds)})
         self.gen_embed = nn.Embedding(config.vq.codes, config.vq.code_dim)
-        self.gen_aligner = _Layers(config.vq.code_dim, config.width)
-        self.gen_head = _Head(config.width, config.vq.codes)
+        self.gen_aligner = _Layers(config.vq.code_dim, width)
+        self.gen_head = _Head(width, config.vq.codes)
         self.gen_vision_model = VQDecoder(config.vq)
         self.table: Tensor | None = None
 

@@ -288,6 +288,19 @@ def test_the_stated_sizes_are_those_of_the_network(tmp_path, name, vocab):
     assert read.vq.codes == sizes["codes"]
 
 
+def test_what_a_config_leaves_out_is_the_7b(tmp_path):
+    """The release's own file: most sizes are those of the Llama it was built from, and not written down."""
+    language = {"model_type": "llama", "num_hidden_layers": 30, "vocab_size": 102400, "torch_dtype": "bfloat16"}
+    vision = {"cls": "VQ-16", "params": {"image_token_size": 16384, "n_embed": 8}}
+    config = {"model_type": "multi_modality", "language_config": language, "gen_vision_config": vision}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with torch.device("meta"):
+        network = JanusNetwork(read_config(tmp_path / "config.json"))
+    assert network.gen_head.vision_head.weight.shape == (16384, 4096)
+    assert network.trunk.layers[29].mlp.up_proj.weight.shape == (11008, 4096)
+    assert network.trunk.config.rms_norm_eps == 1e-6
+
+
 def test_the_sizes_of_one_family_share_their_protocols():
     for name in ("janus/1b", "janus/tiny"):
         assert registry.model(name).protocols == registry.model("janus").protocols

@@ -126,6 +126,22 @@ def test_the_tiny_model_runs_end_to_end_and_says_that_its_weights_are_random(tmp
     assert (tmp_path / "cells").is_dir()
 
 
+def test_a_folder_in_the_real_format_stands_for_the_real_model(tmp_path):
+    words = ["model=janus", f"model.path={tiny.cached('janus')}", "method=sjd", "window=8", "prompt=a red circle"]
+    document = bench.run(compose([*words, "dtype=bfloat16"]), out=tmp_path)
+    assert [cell["state"] for cell in document["cells"]] == ["done", "done"]
+    assert document["cells"][0]["grid"][:2] == [8, 8]
+    assert not any("random weights" in text for text in document["warnings"]), "nobody can know what a folder holds"
+
+
+def test_row_ends_are_counted_beside_passes(tmp_path):
+    words = ["model=lumina/tiny", "method=scd", "window=8", "prompts=scenes", "prompts.limit=3", "batch=3"]
+    ar, scd = bench.run(compose(words), out=tmp_path)["cells"]
+    assert (ar["nfe"]["mean"], ar["steps_with_row_ends"]) == (64, 72)
+    assert scd["state"] == "done"
+    assert scd["steps_with_row_ends"] >= scd["nfe"]["mean"]
+
+
 def test_another_recipe_is_another_cell(tmp_path):
     words = ["model=janus/tiny", "method=ar", "prompt=a red circle"]
     sampling = ["sampling.top_k=8", "sampling.guidance=null"]
