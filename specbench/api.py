@@ -19,13 +19,14 @@ from specbench.errors import UsageError, unknown
 __all__ = ["Generation", "load_decoder", "load_target"]
 
 
-def load_target(name: str = "mini", dtype: str = "float32", device: str = "cpu") -> Target:
+def load_target(name: str = "mini", dtype: str = "float32", device: str = "cpu", path: str | None = None) -> Target:
     """Load a model by name, e.g. ``load_target("mini", dtype="float64")``.
 
+    ``path`` is a folder or hub id with the weights of a real model, where its name alone does not lead to them.
     Raises :class:`UsageError` with the nearest name for an unknown model or dtype.
     """
     registry.load_plugins()
-    return registry.load_target(name, dtype, device)
+    return registry.load_target(name, dtype, device, path)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ def _target(model: str, protocol: Any, dtype: str, device: str) -> tuple[Any, An
     protocol = chosen.protocol if protocol is None else str(protocol)
     if protocol not in chosen.protocols:
         raise unknown(f"protocol of {model}", protocol, chosen.protocols)
-    return registry.load_target(model, dtype, device), chosen.protocols[protocol]
+    target = registry.follow(registry.load_target(model, dtype, device), model, protocol)
+    return target, chosen.sampling(protocol)
 
 
 def parse(words: list[str] | tuple[()]) -> dict[str, Any]:
