@@ -131,6 +131,7 @@ class Heads:
         about = {k: v for k, v in vars(self).items() if k not in ("stack", "weights_hash")}
         part = path.with_suffix(".part")
         save_file(tensors, part, metadata={"heads": json.dumps({**about, "shape": asdict(self.stack.shape)})})
+        part.chmod(0o644)  # the writer of safetensors leaves it readable to its owner only
         part.replace(path)
 
     @classmethod

@@ -106,7 +106,7 @@ def write_card(folder: Path, path: Path, task: SpatialTask, card: Mapping[str, A
     lines = [
         f"# Spatial heads of {figures['target']}",
         "",
-        f"Target weights {figures['target_weights']}, heads {figures['weights']}: {figures['parameters']:,} of them. "
+        f"Target weights {figures['target_weights']}, heads {figures['weights']} ({figures['parameters']:,} weights). "
         f"Each reads {figures['reads']} (units {units}); {figures['images']} images, {plan['steps']} steps of "
         f"{plan['batch']}, AdamW, lr {plan['lr']:g} to {plan['lr_end']:g}, seed {plan['seed']}.",
         "",
