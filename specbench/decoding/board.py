@@ -11,6 +11,7 @@ long as the window plus whatever a fill looks back on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,13 +22,28 @@ EMPTY = START
 """The token of a position that has had none yet."""
 
 
+class Past(NamedTuple):
+    """An earlier pass: ``laws`` [B, w, V] of the positions from ``start`` [B] on, the first ``known`` [B] of which the
+    target gave; ``tokens`` [B, N + W], those of the board under which it did.
+    """
+
+    start: Tensor
+    laws: Tensor
+    tokens: Tensor
+    known: Tensor
+
+    def row(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of ``laws`` for ``position`` [B, L], and whether that pass had a law there: [B, L] each."""
+        row = position - self.start[:, None]
+        return row.clamp(max=self.laws.shape[1] - 1), row < self.known[:, None]
+
+
 class Board:
     """Tokens and laws of B images of N tokens, seen through a window of W.
 
     ``committed`` [B] int64 · ``tokens``, ``changes``, ``since`` [B, N + W] int64 (positions from N on are scrap) ·
-    ``laws`` [B, depth + 1, V] (row ``depth`` is scrap) · ``past`` the laws of the passes before this one, latest first,
-    each with the position [B] of its first row (references, no copies) and the tokens [B, N + W] they were computed
-    under · ``tree`` [B] bool which rows spend a part of the next pass on a tree.
+    ``laws`` [B, depth + 1, V] (row ``depth`` is scrap) · ``past`` the passes before this one, latest first (laws are
+    references, no copies) · ``tree`` [B] bool which rows spend a part of the next pass on a tree.
     """
 
     def __init__(self, images: int, grid: Grid, vocab: int, window: int, look_back: int, device: torch.device) -> None:
@@ -39,7 +55,7 @@ class Board:
         self.changes = torch.zeros_like(self.tokens)
         self.since = torch.zeros_like(self.tokens)
         self.laws = torch.zeros(images, self.depth + 1, vocab, dtype=torch.float64, device=device)
-        self.past: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.past: list[Past] = []
         self.tree = torch.zeros_like(self.committed, dtype=torch.bool)
 
     def positions(self, start: Tensor, count: int) -> Tensor:
@@ -58,13 +74,13 @@ class Board:
         """Record ``laws`` [B, L, V] at ``position`` [B, L] where the mask says so."""
         self.laws[self.rows, torch.where(where, position % self.depth, self.depth)] = laws
 
-    def remember(self, laws: Tensor, passes: int) -> None:
-        """Keep the ``laws`` [B, w, V] of this pass, and of no more than ``passes`` in all.
+    def remember(self, laws: Tensor, known: Tensor, passes: int) -> None:
+        """Keep the ``laws`` [B, w, V] of this pass, the first ``known`` [B] of them; no more than ``passes`` in all.
 
         Call before the board is written to: the tokens are those that the laws were computed under.
         """
         if passes:
-            self.past = [(self.committed, laws, self.tokens.clone()), *self.past[: passes - 1]]
+            self.past = [Past(self.committed, laws, self.tokens.clone(), known), *self.past[: passes - 1]]
 
     def put_tokens(self, position: Tensor, tokens: Tensor, where: Tensor, in_pass: int) -> None:
         """Give ``position`` [B, L] its ``tokens`` [B, L] where the mask says so, and keep count of changes."""

@@ -90,15 +90,15 @@ class Context:
         held = board.tokens.gather(1, window.position)
         now = board.tokens.scatter(1, window.position, torch.where(window.live, window.token, held))
         scores, rows = [self._likeness(board.tokens, now, position)], []
-        for back, (begun, laws, tokens) in enumerate(board.past, 1):
-            row = position - begun[:, None]  # of the slot in the window of that pass
-            score = self._likeness(tokens, now, position) + back * math.log(max(self.decay, 1e-30))
-            scores.append(score.masked_fill(row >= laws.shape[1], -torch.inf))
-            rows.append(row.clamp(max=laws.shape[1] - 1))
+        for back, past in enumerate(board.past, 1):
+            row, had = past.row(position)
+            score = self._likeness(past.tokens, now, position) + back * math.log(max(self.decay, 1e-30))
+            scores.append(score.masked_fill(~had, -torch.inf))
+            rows.append(row)
         weight = torch.stack(scores).to(law.dtype).softmax(0)[..., None]
         mean = weight[0] * law[:, :width]
-        for share, row, (_, laws, _) in zip(weight[1:], rows, board.past, strict=True):
-            mean += share * laws[board.rows, row]
+        for share, row, past in zip(weight[1:], rows, board.past, strict=True):
+            mean += share * past.laws[board.rows, row]
         behind = window.drafted[:, :width] & (window.slot[:width] >= window.settled[:, None])
         law[:, :width] = torch.where(behind[..., None], mean, law[:, :width])
 
@@ -116,8 +116,10 @@ class Context:
             between = (self.codes[old.clamp(min=0)] - self.codes[new.clamp(min=0)]).double().square().sum(-1)
             apart = torch.where((old < 0) | (new < 0), apart, between)
         apart = apart * (span >= 0)
-        distance = sum(share * apart[:, far - offset : far - offset + width] for offset, share in places)
-        return -self.sharpness * distance
+        score = torch.zeros_like(apart[:, far:])
+        for offset, share in places:
+            score -= self.sharpness * share * apart[:, far - offset : far - offset + width]
+        return score
 
 
 @dataclass(frozen=True)

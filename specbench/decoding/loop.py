@@ -157,13 +157,13 @@ class Jacobi:
 
             laws = law_of(logits, self.sampling)
             board.laws = board.laws.to(laws.dtype)  # the first pass tells in which precision the target computes
-            walk = tree.walk(noise, laws, window, nodes, carry=predict.reach > 0)
+            walk = tree.walk(noise, laws, window, nodes)
             law = predict(walk.p, board, kept)
             accepted, tokens = tree.judge(accept, noise, walk, law, window, redraft)
             settled = torch.minimum(accepted + 1, window.live.sum(1))
             if self.watch is not None:
                 self.watch(Pass(window, walk.p, law, accepted, tokens))
-            board.remember(walk.p, predict.reach)
+            board.remember(walk.p, window.live.sum(1), predict.reach)
             board.put_tokens(window.position, tokens, window.live, len(counters) + 1)
             board.put_laws(window.position, predict.recorded(walk.p, law), window.live)
             canvas.keep(settled, *(() if walk.path is None else (walk.path,)))

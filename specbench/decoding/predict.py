@@ -123,14 +123,13 @@ class Growth:
 
     def boost(self, now: Tensor, token: Tensor, board: Board) -> Tensor:
         """(p / p̄)^M of the candidates ``token`` [B, w, k] whose probabilities are ``now``: [B, w, k], at least 0."""
-        start, width = board.committed, token.shape[1]
+        position = board.positions(board.committed, token.shape[1])
         mean, weight = now.clone(), torch.ones_like(now[..., :1])
         rising = (now > 0) & (len(board.past) >= self.growth)
         later = now
-        for back, (begun, laws, _) in enumerate(board.past, 1):
-            row = board.positions(start - begun, width)  # of the slot in the window of that pass
-            had = (row < laws.shape[1])[..., None]
-            then = laws[board.rows[..., None], row.clamp(max=laws.shape[1] - 1)[..., None], token]
+        for back, past in enumerate(board.past, 1):
+            row, had = (found[..., None] for found in past.row(position))
+            then = past.laws[board.rows[..., None], row, token]
             if back <= self.history:
                 share = had.to(now.dtype) * self.decay**back
                 mean, weight = mean + share * then, weight + share

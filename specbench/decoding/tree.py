@@ -102,11 +102,8 @@ class Tree(Protocol):
         """Lay out the pass; ``last`` [B, 1] is the token before the window."""
         ...
 
-    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes, carry: bool) -> Walk:
-        """From the ``laws`` [B, C, V] behind the nodes to those of the slots. ``laws`` may be written to.
-
-        ``carry`` asks for the recorded law where a row gets none, for those who compare the laws of passes.
-        """
+    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes) -> Walk:
+        """From the ``laws`` [B, C, V] behind the nodes to those of the live slots. ``laws`` may be written to."""
         ...
 
     def judge(self, accept: Accept, noise: Noise, walk: Walk, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
@@ -125,7 +122,7 @@ class Chain:
         """The last committed token and every draft but that of the last slot, which nothing is behind."""
         return Nodes(torch.cat([last, window.token[:, :-1]], 1), None, window.live, window.token.shape[1])
 
-    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes, carry: bool) -> Walk:
+    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes) -> Walk:
         """Column j is slot j."""
         return Walk(laws, window.drafted)
 
@@ -208,7 +205,7 @@ class Siblings:
             token.append(torch.where(there[-1], drawn, 0))
         return Candidates(torch.stack(token, -1), torch.stack(there, -1), q)
 
-    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes, carry: bool) -> Walk:
+    def walk(self, noise: Noise, laws: Tensor, window: Window, nodes: Nodes) -> Walk:
         """Go down the levels, from the first accepted candidate to the next.
 
         A slot's law is the one found on the way; where the way has ended, on the way on through the drafts.
@@ -233,9 +230,6 @@ class Siblings:
             if level + 1 < width:
                 path.append(self._column(level + 1, index, nodes.main))
                 law = p[:, level + 1] = laws[rows, path[-1]]
-        if width > reach and carry:  # only now: the columns of these slots were those of the side nodes
-            held = board.law(window.position[:, reach:])
-            p[:, reach:] = torch.where(board.tree[:, None, None], held, p[:, reach:])
         token = nodes.candidates.token.gather(2, torch.stack(chosen, 1)[..., None]).squeeze(2)
         return Walk(p, tested, torch.stack(path, 1), Way(accepted, token, refused, rest, index > 0))
 

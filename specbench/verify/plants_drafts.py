@@ -56,7 +56,7 @@ def _other_rows_of_the_past(shift: Callable[[Board, Tensor], Tensor]) -> Plant:
 
         def call(self: Growth, now: Tensor, token: Tensor, board: Board) -> Tensor:
             kept = board.past
-            board.past = [(shift(board, begun), laws, tokens) for begun, laws, tokens in kept]
+            board.past = [past._replace(start=shift(board, past.start)) for past in kept]
             try:
                 return boost(self, now, token, board)
             finally:

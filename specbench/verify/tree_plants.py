@@ -179,14 +179,14 @@ def longest_row_wins(patch: Patch) -> None:
                 candidates = candidates._replace(there=candidates.there & (torch.arange(2) == 1))
             return level(self, cast("Noise", _OtherCoins(noise)), law, at, candidates, depth, need)
 
-    def call(self: Siblings, noise: Any, laws: Tensor, window: Any, nodes: Nodes, carry: bool) -> Walk:
+    def call(self: Siblings, noise: Any, laws: Tensor, window: Any, nodes: Nodes) -> Walk:
         again = laws.clone()
-        one = walk(self, noise, laws, window, nodes, carry)
+        one = walk(self, noise, laws, window, nodes)
         assert one.way is not None
         assert nodes.candidates is not None
         passed.append(one.way.accepted > 0)
         passed[-1] &= one.way.token[:, 0] == nodes.candidates.token[:, 0, 0]
-        two = walk(Second(self.children, self.depth), noise, again, window, nodes, carry)
+        two = walk(Second(self.children, self.depth), noise, again, window, nodes)
         assert two.way is not None
         longer = two.way.accepted > one.way.accepted
 

@@ -42,7 +42,7 @@ def board_with_past(passes, seed=0, support=VOCAB):
             for slot in range(WIDTH):
                 past = by_position[row].setdefault(int(board.committed[row]) + slot, [])
                 past.insert(0, laws[row, slot])
-        board.remember(laws, 64)
+        board.remember(laws, torch.full((IMAGES,), WIDTH), 64)
         board.committed = board.committed + torch.randint(1, 4, (IMAGES,), generator=steps)
     return board, by_position
 
@@ -97,7 +97,7 @@ def test_a_past_read_by_window_slot_is_not_the_past_of_the_position():
     board, _ = board_with_past(3)
     p = random_laws(IMAGES, WIDTH, seed=99)
     right = rule(p, board, VOCAB)
-    board.past = [(board.committed, *rest) for _, *rest in board.past]
+    board.past = [past._replace(start=board.committed) for past in board.past]
     assert float(total_variation(rule(p, board, VOCAB), right).max()) > 0.01
 
 

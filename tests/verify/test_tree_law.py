@@ -41,6 +41,7 @@ def test_the_law_is_that_of_ar(case):
         {"redraft": "gumbel", "fill": "above_law"},
         {"predict": "growth", "growth": 1, "history": 1, "candidates": 0.7},
         {"predict": "growth", "growth": 1, "history": 1, "candidates": 0.7, "redraft": "gumbel"},
+        {"predict": "context"},  # a slot that a tree leaves no room for has no law of that pass
     ],
     ids=str,
 )
