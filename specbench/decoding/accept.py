@@ -101,17 +101,20 @@ class Equality:
 
     With a fresh draw this is Jacobi decoding with sampling (the Jacobi baseline of SJD, 2410.01699); with
     the position's own Gumbel row it is *replay*, whose tokens are those of AR whatever the drafts were. If the redraft
-    would make the same draw again, the draw is taken over.
+    would make the same draw again, the draw is taken over; if not, ``apart`` draws instead, on numbers that no redraft
+    reads.
     """
 
     draws: Redraft
+    apart: Redraft
     lossless = True
 
     def __call__(self, noise: Noise, p: Tensor, law: Tensor, window: Window, redraft: Redraft) -> Verdict:
         """Draw everywhere, then compare."""
-        drawn = self.draws(noise, p, window, window.live)
+        shared = redraft == self.draws and law is p
+        drawn = (self.draws if shared else self.apart)(noise, p, window, window.live)
         accepted = run((drawn == window.token) & window.drafted)
-        if redraft == self.draws and law is p:
+        if shared:
             return Verdict(accepted, drawn)
         behind = (window.slot > accepted[:, None]) & window.live
         token = torch.where(window.live & ~behind, drawn, window.token)  # drawn means nothing where it was not needed
@@ -126,6 +129,6 @@ def run(passed: Tensor) -> Tensor:
 
 ACCEPTS: dict[str, Accept] = {
     "strict": Strict(),
-    "fresh": Equality(Independent()),
-    "replay": Equality(Gumbel()),
+    "fresh": Equality(Independent(), Independent(index=1)),
+    "replay": Equality(Gumbel(), Gumbel()),
 }

@@ -36,12 +36,14 @@ class Independent:
     """x' ~ p, whatever x was. SJD (2410.01699).
 
     Two such draws agree with probability Σ p q: near zero where laws are flat, which is why SJD stops gaining from
-    wider windows.
+    wider windows. ``index`` tells two such draws of one slot and pass apart.
     """
+
+    index: int = 0
 
     def __call__(self, noise: Noise, law: Tensor, window: Window, need: Tensor) -> Tensor:
         """One fresh uniform per slot."""
-        drawn = noise.draw(law, Key("draft", window.position), need & window.drafted)
+        drawn = noise.draw(law, Key("draft", window.position, index=self.index), need & window.drafted)
         return _with_free(noise, law, window, need, drawn)
 
 

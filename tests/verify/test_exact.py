@@ -56,6 +56,21 @@ def test_any_redraft_is_exact_under_any_equality_rule(redraft, accept, case):
     assert accept == "fresh" or measured.off_path == 0
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"redraft": "independent", "predict": "growth", "history": 1, "growth": 1},
+        {"redraft": "independent", "predict": "context"},
+        {"redraft": "maximal", "alpha": 0.5},
+    ],
+    ids=str,
+)
+def test_a_fresh_test_shares_no_number_with_the_redraft(parts):
+    """Both draw anew at one slot in one pass: from different laws, and hence not one draw for both."""
+    measured = measure(method("jacobi", accept="fresh", **parts), Case(vocab=2, window=3))
+    assert measured.total_variation <= LAW_TOLERANCE
+
+
 def test_couplings_are_judged_where_a_slot_is_redrafted_twice():
     for name in SETTINGS:
         assert (TWICE_REDRAFTED in cases_for(method(name))) is (name not in ("jacobi", "replay"))
