@@ -26,12 +26,14 @@ from specbench.models.trunk import Slab, Trunk
 class Prefix(NamedTuple):
     """Prompts as the trunk reads them: ``ids`` [rows, P] int64, left-padded, and how many of each row are padding.
 
-    ``hidden`` [rows] int64 counts the padding, which nothing sees; ``padded`` whether there is any.
+    ``hidden`` [rows] int64 counts the padding, which nothing sees; ``padded`` whether there is any. ``states``
+    [rows, P, d] stand in for the embeddings of ``ids`` where a prompt is no words of the trunk.
     """
 
     ids: Tensor
     hidden: Tensor
     padded: bool
+    states: Tensor | None = None
 
 
 class Network(Protocol):
@@ -95,6 +97,10 @@ class PromptedTarget:
         """Decode codes [B, N] to uint8 pictures [B, 3, H, W]."""
         raise NotImplementedError
 
+    def positions(self, prompt: Prefix, place: Tensor) -> Tensor:
+        """Rotary positions of ``place`` [rows, S], offsets behind the prompt: here one line, padding left out."""
+        return (prompt.ids.shape[1] + place - prompt.hidden[:, None]).clamp(min=0)
+
     def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> PromptedCanvas:
         """Open a canvas; guidance 1 or None runs without unconditional rows."""
         return PromptedCanvas(self, prompts, guidance)
@@ -147,11 +153,13 @@ class PromptedCanvas:
         if self.cache is None:  # the first pass reads the prompt
             self.cache, skip = Slab(self.network.trunk, len(last), room), prefix - 1
             before = torch.arange(-prefix, -1, device=slot.device).expand(len(last), -1)
-            embedded = torch.cat([self.network.trunk.embed_tokens(self.prompt.ids), embedded[:, 1:]], 1)
+            states = self.prompt.states
+            states = self.network.trunk.embed_tokens(self.prompt.ids) if states is None else states
+            embedded = torch.cat([states, embedded[:, 1:]], 1)
             slot, place = torch.cat([before, slot], 1), torch.cat([before, place], 1)
         self.cache.reserve(room)
         self.cache.at = prefix + slot
-        position = (prefix + place - self.prompt.hidden[:, None]).clamp(min=0)
+        position = self.target.positions(self.prompt, place)
         h, tapped = self.network.trunk(embedded, position, self._sees(layout.sees), self.cache, taps)
         h, *rest = (self._read(x[:, skip:], layout) for x in (h, *tapped.values()))
         return Forward(self._logits(h, first=skip > 0), h, dict(zip(tapped, rest, strict=True)))
