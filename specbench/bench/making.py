@@ -83,8 +83,11 @@ def plainly(error: BaseException) -> str:
 def _decode(group: Group, job: Job, each: Round) -> tuple[Generation, float]:
     """The generation, looked at, and the wall seconds of decoding alone."""
     from specbench.bench.probe import synchronize
+    from specbench.decoding.interfaces import VideoTarget
 
     request, target = job.request, cast("Target", counted := Counted(group.target))
+    if isinstance(group.target, VideoTarget):
+        group.target.prepare(each.prompts)
     synchronize(request.device)
     start = time.perf_counter()
     generation = job.decoder.decode(target, each.prompts, seed=request.seed, sample=each.sample)
@@ -97,7 +100,7 @@ def _decode(group: Group, job: Job, each: Round) -> tuple[Generation, float]:
 def _look(group: Group, job: Job, each: Round, new: Sequence[int], generation: Generation, wall: float) -> Made:
     """Pictures of the new images, and for AR the entropy of their laws, outside the clock."""
     from specbench.bench.probe import mean_entropy
-    from specbench.bench.scoring import png
+    from specbench.bench.scoring import decoded, png
 
     trace, rows, fresh = generation.trace, len(each.prompts), list(new)
     seconds: dict[str, float | None] = {
@@ -108,11 +111,11 @@ def _look(group: Group, job: Job, each: Round, new: Sequence[int], generation: G
     seconds["pixels"] = None
     if fresh:
         start = time.perf_counter()
-        pixels = group.target.pixels(generation.tokens[fresh])
+        prompts = [each.prompts[row] for row in fresh]
+        pixels, rate = decoded(group.target, generation.tokens[fresh], prompts)
         seconds["pixels"] = (time.perf_counter() - start) * rows / len(fresh)
-        pictures = [png(picture) for picture in pixels]
+        pictures = [png(picture, rate) for picture in pixels]
         if job is group.jobs[0]:
-            prompts = [each.prompts[row] for row in fresh]
             entropies = list(mean_entropy(group.target, group.sampling, prompts, generation.tokens[fresh]))
     return Made(
         new=tuple(fresh),

@@ -124,6 +124,8 @@ def prepare(requests: Sequence[RunRequest], clocks: bool = True) -> list[Group]:
             targets[place] = (target, weights_hash(target))
         loaded, weights_are = targets[place]
         target = registry.follow(loaded, first.model, first.protocol)
+        if first.sampling["guidance"] not in (None, 1) and not getattr(target, "takes_guidance", True):
+            raise UsageError(f"{first.model} has no unconditional row: sampling.guidance must be null")
         for request in members:
             if request.window is not None and request.window > target.grid.size:
                 raise UsageError(

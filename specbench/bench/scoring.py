@@ -21,16 +21,34 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specbench.bench.planning import Group
+    from specbench.decoding.interfaces import Prompt, Target
 
 CHUNK = 32
 
 
-def png(pixels: Tensor) -> bytes:
-    """A uint8 picture [3, H, W] as PNG bytes; equal pictures give equal bytes (no clock, no metadata)."""
+def decoded(target: Target, tokens: Tensor, prompts: Sequence[Prompt]) -> tuple[Tensor, int | None]:
+    """What ``tokens`` [B, N] show: pictures [B, 3, H, W] and None, or videos [B, T, 3, H, W] and frames per second."""
+    from specbench.decoding.interfaces import VideoTarget
+
+    if isinstance(target, VideoTarget):
+        return target.frames(tokens, prompts), target.frames_per_second
+    return target.pixels(tokens), None
+
+
+def png(pixels: Tensor, rate: int | None = None) -> bytes:
+    """A uint8 picture [3, H, W] as PNG bytes; equal pictures give equal bytes (no clock, no metadata).
+
+    With ``rate`` (frames per second) a video [T, 3, H, W] as an animated PNG. What knows no animation shows its last
+    frame, and so does whatever here looks at the picture: the first is given and the same for every method.
+    """
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(pixels.permute(1, 2, 0).cpu().numpy()).save(buffer, format="PNG")
+    if rate is None:
+        Image.fromarray(pixels.permute(1, 2, 0).cpu().numpy()).save(buffer, format="PNG")
+    else:
+        still, *frames = (Image.fromarray(x) for x in (f.permute(1, 2, 0).cpu().numpy() for f in (pixels[-1], *pixels)))
+        still.save(buffer, "PNG", save_all=True, append_images=frames, default_image=True, duration=1000 / rate, loop=0)
     return buffer.getvalue()
 
 
@@ -69,12 +87,13 @@ def mend_pictures(cell: CellWriter, group: Group) -> int:
     """
     import torch
 
-    damaged = cell.damaged(group.image_keys())
+    damaged, texts = cell.damaged(group.image_keys()), {prompt.id: prompt for prompt in group.items}
     for at in range(0, len(damaged), CHUNK):
         chunk = damaged[at : at + CHUNK]
         tokens = torch.tensor([cell.images[key]["tokens"] for key in chunk], device=group.request.device)
-        for (prompt, sample), pixels in zip(chunk, group.target.pixels(tokens), strict=True):
-            picture = cell.picture(prompt, sample, png(pixels))
+        shown, rate = decoded(group.target, tokens, [texts[prompt] for prompt, _ in chunk])
+        for (prompt, sample), pixels in zip(chunk, shown, strict=True):
+            picture = cell.picture(prompt, sample, png(pixels, rate))
             if any(cell.images[prompt, sample][name] != value for name, value in picture.items()):
                 cell.append("picture", prompt=prompt, sample=sample, **picture)
     return len(damaged)

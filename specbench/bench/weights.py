@@ -88,10 +88,11 @@ def memory(request: RunRequest) -> dict[str, Any] | None:
     width, batch, each = request.window or 1, request.batch, BYTES[request.dtype]
     rows = batch * (1 if request.sampling["guidance"] in (None, 1) else 2)
     head = sizes["width"] / sizes["heads"]
-    slots = sizes["tokens"] + sizes["row_ends"] + PROMPT + width
+    prompt = sizes.get("prompt", PROMPT)
+    slots = sizes["tokens"] + sizes["row_ends"] + prompt + width
     weights = sizes["parameters"] * each + sizes["picture_parameters"] * 4
     cache = 2 * sizes["layers"] * rows * sizes["kv_heads"] * head * slots * each
-    fed = rows * (PROMPT + width)
+    fed = rows * (prompt + width)
     hidden = fed * (4 * sizes["width"] + 3 * sizes["feedforward"]) * each
     codes = width * sizes["codes"] * (rows * (each + 4) + batch * 5 * 4)
     parts = {"weights": weights / GIB, "kv_cache": cache / GIB, "activations": (hidden + codes) / GIB}
@@ -101,7 +102,7 @@ def memory(request: RunRequest) -> dict[str, Any] | None:
 
 
 PROMPT = 64
-"""Prompt tokens that the estimate assumes."""
+"""Prompt tokens that the estimate assumes where a model's file does not state them."""
 
 
 def fits(requests: Iterable[RunRequest]) -> list[dict[str, Any]]:

@@ -120,7 +120,10 @@ class Target(Protocol):
     """Where the weights are; tokens, laws and noise live there too."""
 
     def begin(self, prompts: Sequence[Prompt], guidance: float | None = None) -> Canvas:
-        """Open a canvas for these prompts. ``guidance`` g mixes ``uncond + g·(cond - uncond)``; None or 1: off."""
+        """Open a canvas for these prompts. ``guidance`` g mixes ``uncond + g·(cond - uncond)``; None or 1: off.
+
+        A target without unconditional rows has ``takes_guidance = False`` and raises ``UsageError`` for any other g.
+        """
         ...
 
     def pixels(self, tokens: Tensor) -> Tensor:
@@ -137,6 +140,21 @@ class Target(Protocol):
 
     def head(self, h: Tensor) -> Tensor:
         """Normed hidden state [..., d] to logits [..., V]."""
+        ...
+
+
+@runtime_checkable
+class VideoTarget(Protocol):
+    """What a target whose grid has frames offers beside :class:`Target`, in place of ``pixels``."""
+
+    frames_per_second: int
+
+    def prepare(self, prompts: Sequence[Prompt]) -> None:
+        """Read what these prompts name, such as given frames, before any clock runs."""
+        ...
+
+    def frames(self, tokens: Tensor, prompts: Sequence[Prompt]) -> Tensor:
+        """Decode ``tokens`` [B, N] to uint8 videos [B, T, 3, height, width], given frames included."""
         ...
 
 

@@ -16,7 +16,11 @@ MODELS = {
     "mini": "text to image, 64×64, 16×16 tokens, 1,024 codes; trained on scenes, shipped with specbench",
     "mini/tiny": "mini's architecture with seeded random weights, 4×4 tokens, 32 codes; for tests",
 }
-FAMILIES = {"janus": "specbench.models.janus", "lumina": "specbench.models.lumina"}
+FAMILIES = {
+    "janus": "specbench.models.janus",
+    "lumina": "specbench.models.lumina",
+    "cosmos": "specbench.models.cosmos",
+}
 """Who reads which checkpoints; imported when needed, since they bring transformers."""
 DTYPES = ("float32", "float64", "bfloat16")
 

@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specbench.errors import SpecbenchError, unknown
+from specbench.models.cosmos_tiny import write_cosmos
 from specbench.models.source import cache_home
 from specbench.models.vqgan import VQDecoder, released_name
 
@@ -29,10 +30,11 @@ SHARPNESS = 5.0
 
 
 def cached(family: str) -> Path:
-    """The folder of a family's tiny checkpoint, written if it is not there; a change of this file makes a new one."""
+    """The folder of a family's tiny checkpoint, written if it is not there; a change of its writer makes a new one."""
     if family not in WRITERS:
         raise unknown("tiny checkpoint", family, WRITERS)
-    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    sources = sorted(Path(__file__).parent.glob("*tiny.py"))
+    version = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:8]
     folder = cache_home() / "specbench" / "tiny" / f"{family}-{version}"
     if folder.is_dir():
         return folder
@@ -159,4 +161,8 @@ def write_tokenizer(folder: Path, marks: Iterable[str]) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-WRITERS: Mapping[str, Callable[[Path], Any]] = {"janus": write_janus, "lumina": write_lumina}
+WRITERS: Mapping[str, Callable[[Path], Any]] = {
+    "janus": write_janus,
+    "lumina": write_lumina,
+    "cosmos": write_cosmos,
+}

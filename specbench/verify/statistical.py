@@ -76,7 +76,8 @@ def statistical(
     started, found, contrasts = time.perf_counter(), [], []
     base = target or _tiny()
     prompts = [Prompt(f"statistical/{i}", TEXTS[i % len(TEXTS)]) for i in range(rows)]
-    for sampling in TERMS:
+    guided = getattr(base, "takes_guidance", True)
+    for sampling in TERMS if guided else [replace(each, guidance=None) for each in TERMS]:
         sharp, contrast = sharpen(base, sampling)
         contrasts.append(contrast)
         decoder = decoder_of(method, window, sampling)

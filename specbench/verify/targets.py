@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specbench.decoding.interfaces import START, Prompt, Target
+from specbench.decoding.interfaces import START, Prompt, Target, VideoTarget
+from specbench.errors import UsageError
 from specbench.verify.result import Result
 from specbench.verify.suite import run_suite
 
@@ -33,7 +34,7 @@ def target_conformance(name: str, target: Target) -> Result:
 
 def windows_equal_single_passes(target: Target) -> str | None:
     """Uneven windows with refused drafts give the logits of one token per pass, row by row."""
-    for guidance in (None, 2.5):
+    for guidance in _guidances(target):
         worst = _gap(_uneven(target, guidance), _one_by_one(target, PROMPTS, guidance))
         if worst > _tolerance(target):
             return f"logits differ by {worst:.1e} at guidance {guidance}"
@@ -46,7 +47,7 @@ def trees_equal_their_paths(target: Target) -> str | None:
     Rows have trees of their own, one of them a chain; from pass to pass they keep part of a way, all of it, or nothing.
     A target that evaluates chains only says so and passes.
     """
-    for guidance in (None, 2.5):
+    for guidance in _guidances(target):
         try:
             worst = _grown(target, guidance)
         except NotImplementedError:
@@ -58,16 +59,23 @@ def trees_equal_their_paths(target: Target) -> str | None:
 
 def rows_are_independent(target: Target) -> str | None:
     """A prompt alone has the logits that it has in a batch."""
-    together = _one_by_one(target, PROMPTS, 2.5)
+    guidance = _guidances(target)[-1]
+    together = _one_by_one(target, PROMPTS, guidance)
     for row, prompt in enumerate(PROMPTS):
-        gap = _gap(_one_by_one(target, [prompt], 2.5, _tokens(target)[row : row + 1]), together[row : row + 1])
+        gap = _gap(_one_by_one(target, [prompt], guidance, _tokens(target)[row : row + 1]), together[row : row + 1])
         if gap > _tolerance(target):
             return f"logits of row {row} change by {gap:.1e} without the others"
     return None
 
 
 def guidance_is_the_formula(target: Target) -> str | None:
-    """``uncond + g · (cond - uncond)`` is linear in g, and g = 1 is no guidance."""
+    """``uncond + g · (cond - uncond)`` is linear in g, and g = 1 is no guidance; where there is none it is refused."""
+    if len(_guidances(target)) == 1:
+        try:
+            target.begin(PROMPTS, 2.0)
+        except UsageError:
+            return None
+        return "the target takes no guidance, and guidance 2 was not refused"
     none, one, two, three = (_one_by_one(target, PROMPTS, g)[:, :2] for g in (None, 1.0, 2.0, 3.0))
     if _gap(none, one) > _tolerance(target):
         return "guidance 1 differs from no guidance"
@@ -78,21 +86,25 @@ def guidance_is_the_formula(target: Target) -> str | None:
 
 def hidden_states_lead_to_the_logits(target: Target) -> str | None:
     """Where a pass returns ``h``, norm and head turn it into the logits."""
-    out = target.begin(PROMPTS, 2.0).forward(_start(target, len(PROMPTS)))
+    guidance = _guidances(target)[-1]
+    out = target.begin(PROMPTS, guidance).forward(_start(target, len(PROMPTS)))
     if out.h is None:
         return None
-    cond, uncond = target.head(target.norm(out.h))
-    gap = _gap(uncond + 2.0 * (cond - uncond), out.logits)
+    cond, *rest = target.head(target.norm(out.h))
+    mixed = rest[0] + guidance * (cond - rest[0]) if guidance is not None else cond
+    gap = _gap(mixed, out.logits)
     return f"logits differ by {gap:.1e}" if gap > _tolerance(target) else None
 
 
 def pictures_are_uint8(target: Target) -> str | None:
-    """Tokens [B, N] become uint8 [B, 3, H, W], the same every time."""
+    """Tokens [B, N] become uint8 [B, 3, H, W], with time behind B for a video; the same every time."""
     tokens = torch.zeros(2, target.grid.size, dtype=torch.int64, device=target.device)
-    pixels = target.pixels(tokens)
-    if pixels.dtype != torch.uint8 or pixels.dim() != 4 or tuple(pixels.shape[:2]) != (2, 3):
-        return f"pixels gave {pixels.dtype} {tuple(pixels.shape)}, expected uint8 (2, 3, height, width)"
-    return None if torch.equal(pixels, target.pixels(tokens)) else "the same tokens gave different pictures"
+    video = isinstance(target, VideoTarget)
+    pixels, again = (target.frames(tokens, PROMPTS[:2]) if video else target.pixels(tokens) for _ in range(2))
+    if pixels.dtype != torch.uint8 or pixels.dim() != 4 + video or (len(pixels), pixels.shape[1 + video]) != (2, 3):
+        expected = "(2, frames, 3, height, width)" if video else "(2, 3, height, width)"
+        return f"pixels gave {pixels.dtype} {tuple(pixels.shape)}, expected uint8 {expected}"
+    return None if torch.equal(pixels, again) else "the same tokens gave different pictures"
 
 
 CHECKS: tuple[Callable[[Target], str | None], ...] = (
@@ -103,6 +115,11 @@ CHECKS: tuple[Callable[[Target], str | None], ...] = (
     hidden_states_lead_to_the_logits,
     pictures_are_uint8,
 )
+
+
+def _guidances(target: Target) -> tuple[float | None, ...]:
+    """Without guidance and, where the target has unconditional rows, with it."""
+    return (None, 2.5) if getattr(target, "takes_guidance", True) else (None,)
 
 
 def _tokens(target: Target) -> Tensor:

@@ -22,15 +22,20 @@ def start(rows: int = len(PROMPTS)) -> Tensor:
     return torch.full((rows, 1), START)
 
 
+def guided(target: Target, guidance: float | None = 3.0) -> float | None:
+    """The guidance, if the target takes any."""
+    return guidance if getattr(target, "takes_guidance", True) else None
+
+
 def whole(target: Target, tokens: Tensor, guidance: float | None = 3.0) -> Forward:
     """One pass over the whole of known images."""
     fed = torch.cat([start(len(tokens)), tokens[:, :-1]], 1)
-    return target.begin(PROMPTS[: len(tokens)], guidance).forward(fed, taps=(0,))
+    return target.begin(PROMPTS[: len(tokens)], guided(target, guidance)).forward(fed, taps=(0,))
 
 
 def advanced(target: Target, tokens: Tensor, committed: list[int], guidance: float | None = 3.0):
     """A canvas whose rows have committed different numbers of ``tokens``, and the last code of each row."""
-    canvas, most = target.begin(PROMPTS, guidance), max(committed)
+    canvas, most = target.begin(PROMPTS, guided(target, guidance)), max(committed)
     canvas.forward(torch.cat([start(), tokens[:, : most - 1]], 1))
     canvas.keep(torch.tensor(committed))
     return canvas, tokens.gather(1, torch.tensor(committed)[:, None] - 1)
@@ -56,7 +61,7 @@ def check_trees_equal_their_paths(target: Target, committed: list[int], width: i
                 if int(done[row]) + len(path) > target.grid.size:
                     continue
                 line = torch.cat([tokens[row, : done[row] - 1], drafts[row, path]])
-                alone = target.begin([PROMPTS[row]], 3.0).forward(torch.cat([start(1), line[None]], 1))
+                alone = target.begin([PROMPTS[row]], guided(target)).forward(torch.cat([start(1), line[None]], 1))
                 worst = max(worst, float((alone.logits[0, -1] - got.logits[row, node]).abs().max()))
         path = [width - 1]
         while parents[0, path[0]] >= 0:
@@ -71,9 +76,10 @@ def check_trees_equal_their_paths(target: Target, committed: list[int], width: i
 
 def check_replay_is_ar(target: Target, window: int = 12) -> None:
     """Token for token, in float64, with every row at its own pace."""
-    ar = build_decoder({"decoder": "ar"}, None, Sampling(guidance=3.0)).decode(target, PROMPTS, seed=3)
+    sampling = Sampling(guidance=guided(target))
+    ar = build_decoder({"decoder": "ar"}, None, sampling).decode(target, PROMPTS, seed=3)
     settings = {"decoder": "jacobi", "redraft": "gumbel", "accept": "replay"}
-    replay = build_decoder(settings, window, Sampling(guidance=3.0)).decode(target, PROMPTS, seed=3)
+    replay = build_decoder(settings, window, sampling).decode(target, PROMPTS, seed=3)
     assert torch.equal(ar.tokens, replay.tokens)
     assert int(replay.trace.nfe.max()) < target.grid.size, "replay saved no pass: the check sees nothing"
 
