@@ -92,9 +92,10 @@ def _stored(path: Path) -> Tensor:
 
 
 def _encoded(path: Path, given: int, latent: Shape, encoder: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
-    """Codes [T, h, w] of a file's first frames. The last one is repeated to the whole video's length, as in the
+    """Codes [T, h, w] of a file's first frames.
 
-    release; the tokenizer is causal in time, so that the codes of the given frames do not see it.
+    The last one is repeated to the length of the whole video, as in the release; the tokenizer is causal in time, so
+    that the codes of the given frames do not see it.
     """
     needed, total = pixel_frames(given), pixel_frames(latent[0])
     frames = _pictures(path, needed, (latent[2] * SIDE, latent[1] * SIDE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +22,13 @@ def codes(target: Target, rows: int = len(PROMPTS)) -> Tensor:
 
 def start(rows: int = len(PROMPTS)) -> Tensor:
     return torch.full((rows, 1), START)
+
+
+def agree(record: Callable[[str, float], None], what: str, got: Tensor, official: Tensor, most: float = 1e-5) -> None:
+    """Nothing differs from the official code by more than ``most``; by how much is put on record (``verified.py``)."""
+    worst = float((got - official).abs().max())
+    record(what, worst)
+    assert worst <= most, what
 
 
 def guided(target: Target, guidance: float | None = 3.0) -> float | None:

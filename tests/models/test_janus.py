@@ -25,6 +25,7 @@ from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
+    agree,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
@@ -78,7 +79,7 @@ def official(golden: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compare_with_gold(target: JanusTarget, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def compare_with_gold(target: JanusTarget, golden: Path, monkeypatch: pytest.MonkeyPatch, record) -> None:
     gold = torch.load(golden / "janus_tiny" / "gold.pt", weights_only=True)
     prefix = Prefix(gold["ids"], torch.zeros(2, dtype=torch.int64), False)
     monkeypatch.setattr(JanusTarget, "prefix", lambda *_: prefix)
@@ -88,16 +89,16 @@ def compare_with_gold(target: JanusTarget, golden: Path, monkeypatch: pytest.Mon
     rest = canvas.forward(image[:, 3:])
     logits = torch.cat([first.logits, rest.logits], 1)
     h = target.norm(torch.cat([first.h[0], rest.h[0]], 1))
-    assert (logits - gold["lg"][:, 6:]).abs().max() <= 1e-5
-    assert (h - gold["h"][:, 6:]).abs().max() <= 1e-5
+    agree(record, "logits", logits, gold["lg"][:, 6:])
+    agree(record, "hidden states", h, gold["h"][:, 6:])
     pixels = target.network.gen_vision_model.decode(gold["codes"].view(2, 6, 6))
-    assert (pixels - gold["px"]).abs().max() <= 1e-5
+    agree(record, "pixels", pixels, gold["px"])
     shown = ((gold["px"] + 1) / 2 * 255).clamp(0, 255)
     assert (target.pixels(gold["codes"]).float() - shown).abs().max() < 1.01
 
 
-def test_the_original_layout_computes_what_the_official_code_does(official, golden, monkeypatch):
-    compare_with_gold(load(official), golden, monkeypatch)
+def test_the_original_layout_computes_what_the_official_code_does(official, golden, monkeypatch, record_property):
+    compare_with_gold(load(official), golden, monkeypatch, record_property)
 
 
 def native_name(name: str) -> str:
@@ -124,7 +125,9 @@ def native_name(name: str) -> str:
     return name
 
 
-def test_the_native_layout_in_shards_computes_the_same(official, golden, tmp_path_factory, monkeypatch):
+def test_the_native_layout_in_shards_computes_the_same(
+    official, golden, tmp_path_factory, monkeypatch, record_property
+):
     folder = tmp_path_factory.mktemp("native")
     state = torch.load(official / "pytorch_model.bin", weights_only=True)
     state = {native_name(k): v for k, v in state.items() if not k.startswith("vision") and "codebook_used" not in k}
@@ -146,7 +149,7 @@ def test_the_native_layout_in_shards_computes_the_same(official, golden, tmp_pat
         )
     )
     (folder / "tokenizer.json").write_bytes((official / "tokenizer.json").read_bytes())
-    compare_with_gold(load(folder), golden, monkeypatch)
+    compare_with_gold(load(folder), golden, monkeypatch, record_property)
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(SpecbenchError, match=r"lists model-00002-of-00002\.safetensors"):
         load(folder)

@@ -28,6 +28,7 @@ from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
+    agree,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
@@ -56,7 +57,7 @@ def target(small: Path) -> LuminaTarget:
     return load(small, 4, torch.float64)
 
 
-def test_logits_and_hidden_states_are_the_official_codes(golden, tmp_path, monkeypatch):
+def test_logits_and_hidden_states_are_the_official_codes(golden, tmp_path, monkeypatch, record_property):
     """Row 1 is left-padded by 5, its pads are masked: what the canvas does with prompts of unequal length."""
     source = golden / "lumina_tiny"
     tiny.write_lumina(tmp_path, side=4)
@@ -77,12 +78,12 @@ def test_logits_and_hidden_states_are_the_official_codes(golden, tmp_path, monke
             monkeypatch.setattr(LuminaTarget, "prefix", lambda *_, prefix=prefix: prefix)
             out = target.begin([Prompt("0", ""), Prompt("1", "")]).forward(start(2))
             expected = logits[:, length - 1, target.network.words]
-            assert (out.logits[:, 0] - expected).abs().max() <= 1e-5
+            agree(record_property, "logits", out.logits[:, 0], expected)
             if logits is gold["a"]:
-                assert (target.norm(out.h[0, :, 0]) - gold["h"][:, length - 1]).abs().max() <= 1e-5
+                agree(record_property, "hidden states", target.norm(out.h[0, :, 0]), gold["h"][:, length - 1])
 
 
-def test_pictures_are_the_official_decoders(golden):
+def test_pictures_are_the_official_decoders(golden, record_property):
     gold = torch.load(golden / "vqgan_tiny" / "gold.pt", weights_only=True)
     facts, file = gold["dd"], golden / "vqgan_tiny" / "vqgan.ckpt"
     rows, width = dict(checkpoint.tensors(file))["quantize.embedding.weight"].shape
@@ -101,7 +102,7 @@ def test_pictures_are_the_official_decoders(golden):
         )
     checkpoint.fill(decoder, [file], lambda name: chameleon_name(name, 4), lambda _: torch.float32, "cpu")
     with torch.inference_mode():
-        assert (decoder.decode(gold["codes"].view(1, 5, 6)) - gold["px"]).abs().max() <= 2e-5
+        agree(record_property, "pixels", decoder.decode(gold["codes"].view(1, 5, 6)), gold["px"], most=2e-5)
     assert decoder.pixels(gold["codes"].view(1, 5, 6)).shape == (1, 3, 40, 48)
 
 
