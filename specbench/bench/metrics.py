@@ -47,6 +47,11 @@ def nfe(image: Mapping[str, Any]) -> int:
     return len(image["trace"]["window"])
 
 
+def steps(image: Mapping[str, Any]) -> int:
+    """The same in the published convention: with the passes that released code spends on row ends alone."""
+    return nfe(image) + sum(image["trace"].get("row_ends", ()))
+
+
 def latency(timing: Timing) -> float:
     """Seconds of one image at batch 1: prefill + passes + sampling, pixels excluded."""
     return float(timing["prefill"] + timing["passes"] + timing["sampling"])

@@ -23,6 +23,8 @@ Selector = Mapping[str, Any]
 
 PRINTED: Mapping[str, tuple[str, ...]] = {
     "nfe_ratio": ("speedup_nfe", "step_compression"),
+    "step_ratio": ("speedup_step",),
+    "printed_ratio": ("speedup_step",),
     "latency_ratio": ("speedup_latency",),
     "unspecified_ratio": ("speedup_unspecified",),
     "forward_ms": ("time_per_op", "time_per_step"),
@@ -35,20 +37,28 @@ DERIVED = {"nfe_ratio": "NFE", "latency_ratio": "latency"}
 """Column of a ratio to the published metric that gives it as AR ÷ method, where no ratio is printed."""
 
 UNITS = {"NFE": "passes", "latency": "s", "saturates_at": "tokens"}
-QUALITY = ("FID", "FVD", "CLIP")
-COLUMNS = (*PRINTED, "accuracy")
+BENCHMARKS = ("DPG overall", "GenEval overall")
+"""Scores of which more is better and which count what a picture gets right, as mini's scorer does."""
+
+QUALITY = ("FID", "FVD", "CLIP", *BENCHMARKS)
+COLUMNS = (*PRINTED, "overlap", "accuracy")
 CLOCKS = ("latency_ratio", "forward_ms", "sampling_ms")
 """Columns that need clocks: their cells are decoded again at batch 1, timed together."""
 
-UNMEASURED = ("unspecified_ratio", "saturates_at")
+UNMEASURED = ("unspecified_ratio", "printed_ratio", "saturates_at")
 """Columns that show what a paper says and that no single cell of ours measures."""
 
+UNCLAIMED = (*UNMEASURED, "overlap")
+"""Columns without an interval, about which no claim can be judged."""
+
 KINDS = ("greater", "monotone", "best", "flat", "about", "same")
+DIFFERENCES = ("greater", "monotone", "best", "same")
+"""Kinds that can be said of accuracies: these are compared by their difference, everything else by a quotient."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published value: ``value`` None for a quality score, which is shown and not judged."""
+    """One published value: ``value`` None for quality scores that are shown and compared with nothing (FID, CLIP)."""
 
     value: float | None
     text: str
@@ -63,7 +73,11 @@ class Published:
 
 @dataclass(frozen=True)
 class Row:
-    """One row. ``words`` are settings; empty where the method is not here, and ``missing`` says why."""
+    """One row. ``words`` are settings; empty where the method is not here, and ``missing`` says why.
+
+    ``guided_twice``: the paper counts a guided pass of AR as two and one of this method as one, so that its printed
+    step ratio holds a factor of 2 that ``step_ratio`` takes out. ``heads`` selects lines of ``results/heads.csv``.
+    """
 
     id: str
     label: str
@@ -74,6 +88,8 @@ class Row:
     published: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Selector] = field(default_factory=dict)
     ar: Mapping[str, Any] | None = None
+    guided_twice: bool = False
+    heads: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,7 @@ class Claim:
 
     ``greater`` first above second · ``monotone`` each above the one before · ``best`` first above every other ·
     ``flat`` last equals first within ``tolerance`` · ``about`` first ÷ second equals the published ratio within
-    ``tolerance`` · ``same`` accuracies differ by less than ``tolerance``.
+    ``tolerance`` · ``same`` accuracies differ by less than ``tolerance``. Of accuracies the first three speak too.
     """
 
     kind: str
@@ -127,9 +143,9 @@ class Table:
             return None
         if column == "accuracy":
             return _quality(selector)
-        for metric in PRINTED[column]:
+        for metric in PRINTED.get(column, ()):
             if (found := select({**selector, "metric": metric})) is not None:
-                return found
+                return _alike(found) if column == "step_ratio" and row.guided_twice else found
         if column in DERIVED:
             ar = row.ar if row.ar is not None else self.ar
             return _quotient(selector, {**self.published, **ar}, DERIVED[column])
@@ -184,12 +200,10 @@ def _check(table: Table) -> None:
     wrong += [f"row {name!r} twice" for name in {name for name in rows if rows.count(name) > 1}]
     for claim in table.claims:
         wrong += [f"kind {claim.kind!r}"] * (claim.kind not in KINDS)
-        wrong += [f"metric {claim.metric!r} of a claim"] * (claim.metric not in COLUMNS or claim.metric in UNMEASURED)
+        wrong += [f"metric {claim.metric!r} of a claim"] * (claim.metric not in COLUMNS or claim.metric in UNCLAIMED)
         wrong += [f"row {name!r} of a claim" for name in claim.rows if name not in rows]
         wrong += [f"fewer than two rows in the claim {claim.says!r}"] * (len(claim.rows) < 2)
-        wrong += [f"metric {claim.metric!r} for {claim.kind}"] * (
-            (claim.kind == "same") != (claim.metric == "accuracy")
-        )
+        wrong += [f"metric {claim.metric!r} for {claim.kind}"] * _mismatched(claim)
     if any(column in CLOCKS for column in table.columns) != (table.clocks is not None):
         wrong.append("clocks without a column of clocks, or the reverse")
     if wrong:
@@ -198,7 +212,7 @@ def _check(table: Table) -> None:
 
 def _mismatched(claim: Claim) -> bool:
     """Accuracies are compared by their difference, everything else by a quotient."""
-    return (claim.kind == "same") != (claim.metric == "accuracy")
+    return claim.kind not in DIFFERENCES if claim.metric == "accuracy" else claim.kind == "same"
 
 
 @cache
@@ -250,6 +264,27 @@ def _quotient(own: Selector, ar: Selector, metric: str) -> Published | None:
     return Published(ratio, f"{ratio:.2f}", letter, f"{top.text} ÷ {bottom.text}, {bottom.source}")
 
 
+def _alike(printed: Published) -> Published:
+    """A step ratio in which AR's guided passes were counted twice, with everybody's counted once."""
+    assert printed.value is not None
+    half = printed.value / 2
+    return Published(half, f"{half:.2f}", _derived(printed.confidence), f"{printed.text} ÷ 2, {printed.source}")
+
+
+def overlap(heads: Selector) -> float | None:
+    """Mean Σ min(p, q) over the measured heads of ``results/heads.csv`` with these fields; None where there are none.
+
+    The file is a result of ours, made by ``scripts/ablate_heads.py``; an installed package does not carry it.
+    """
+    file = paths.published().parent / "heads.csv"
+    if not file.is_file():
+        return None
+    with file.open(newline="", encoding="utf-8") as lines:
+        found = [float(row["heads"]) for row in csv.DictReader(lines)
+                 if all(row[key] == str(value) for key, value in heads.items())]  # fmt: skip
+    return sum(found) / len(found) if found else None
+
+
 def _derived(letters: Iterable[str]) -> str:
     """D, and what it is derived from where that is not printed in the paper itself."""
     weakest = max(letters)
@@ -262,7 +297,8 @@ def _quality(selector: Selector) -> Published | None:
         return None
     worst = max(found.confidence for _, found in scores)
     text = ", ".join(f"{name} {found.text}" for name, found in scores)
-    return Published(None, text, worst, scores[0][1].source)
+    value = scores[0][1].value if scores[0][0] in BENCHMARKS else None
+    return Published(value, text, worst, scores[0][1].source)
 
 
 def _text(row: Mapping[str, str]) -> str:

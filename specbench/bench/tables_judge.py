@@ -13,7 +13,7 @@ Refuses to know: files, decoders, and how a table is laid out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 REPRODUCED, HOLDS, DIFFERS, UNRESOLVED, NOT_RUN = "reproduced", "trend holds", "differs", "unresolved", "not run"
 WIDE = 1.5
 """An interval whose ends lie further apart than this factor reproduces nothing: it would hold almost any value."""
+
+COUNTED: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"nfe_ratio": metrics.nfe, "step_ratio": metrics.steps}
+"""Columns that are AR ÷ method in something counted, and what counts it in an image."""
 
 Factors = list[tuple[int, dict["Key", float]]]
 
@@ -53,10 +56,11 @@ def factors(metric: str, row: Measured, contrast: bool = False) -> Factors:
     ``contrast``: in milliseconds, for a quotient of two rows. Each is then taken in passes of the AR beside it, since
     two processes may have run at different speeds.
     """
-    if metric == "nfe_ratio":
+    if metric in COUNTED:
         both = [key for key in row.keys if key in row.records.images and key in row.baseline.images]
-        ar = {key: float(metrics.nfe(row.baseline.images[key])) for key in both}
-        return [(1, ar), (-1, {key: float(metrics.nfe(row.records.images[key])) for key in both})] if both else []
+        count = COUNTED[metric]
+        ar = {key: float(count(row.baseline.images[key])) for key in both}
+        return [(1, ar), (-1, {key: float(count(row.records.images[key])) for key in both})] if both else []
     pairs = metrics.timed_pairs(row.baseline, row.records, row.clocked)
     if not pairs:
         return []
@@ -107,8 +111,9 @@ def reproduces(value: Interval | None, published: Published | None, tolerance: f
 def judge(claim: Claim, table: Table, rows: Mapping[str, Measured], reasons: Mapping[str, str]) -> dict[str, Any]:
     """A claim as the document has it: ``kind metric rows says published measured status reason``.
 
-    ``published`` and ``measured`` list one quotient (``same``: one difference) per pair of rows that the claim is
-    about, in the order of its rows; published ones are null where the paper prints no numbers.
+    ``published`` and ``measured`` list one quotient (of accuracies: one difference, in the paper's points and in
+    shares) per pair of rows that the claim is about, in the order of its rows; published ones are null where the paper
+    prints no numbers.
     """
     couples = pairs_of(claim)
     missing = [name for name in claim.rows if name not in rows]
@@ -126,7 +131,8 @@ def judge(claim: Claim, table: Table, rows: Mapping[str, Measured], reasons: Map
         return plain
     values = [_pair(claim, rows[a], rows[b]) for a, b in couples]
     plain["measured"] = [None if value is None else metrics.interval(value) for value in values]
-    goals = plain["published"] if claim.kind == "about" else [1.0] * len(values)
+    equal = 0.0 if claim.metric == "accuracy" else 1.0
+    goals = plain["published"] if claim.kind == "about" else [equal] * len(values)
     plain["status"] = worst([verdict(claim, value, goal) for value, goal in zip(values, goals, strict=True)])
     return plain
 
@@ -143,18 +149,20 @@ def pairs_of(claim: Claim) -> list[tuple[str, str]]:
 
 
 def printed(table: Table, claim: Claim, left: str, right: str) -> float | None:
-    """The published quotient of two rows, where both are printed as numbers."""
+    """The published quotient of two rows, of accuracies their difference, where both are printed as numbers."""
     values = [table.value(table.row(name), claim.metric) for name in (left, right)]
     numbers = [value.value for value in values if value is not None and value.value is not None]
-    return numbers[0] / numbers[1] if len(numbers) == 2 else None
+    if len(numbers) < 2:
+        return None
+    return numbers[0] - numbers[1] if claim.metric == "accuracy" else numbers[0] / numbers[1]
 
 
 def verdict(claim: Claim, value: Interval | None, goal: float | None) -> str:
-    """The status of one pair. ``goal``: the quotient to be near to, for ``about`` and ``flat``."""
+    """The status of one pair. ``goal``: what equal rows would have, for ``about`` the quotient to be near to."""
     if value is None or not _known(value) or goal is None:
         return UNRESOLVED
     if claim.kind in ("greater", "monotone", "best"):
-        return _which(value.low > 1, value.high < 1)
+        return _which(value.low > goal, value.high < goal)
     if claim.kind == "same":
         low, high = -claim.tolerance, claim.tolerance
     else:
@@ -171,7 +179,7 @@ def worst(statuses: Sequence[str]) -> str:
 
 
 def _pair(claim: Claim, left: Measured, right: Measured) -> Interval | None:
-    if claim.kind != "same":
+    if claim.metric != "accuracy":
         return contrast(claim.metric, left, right)
     common = [key for key in left.keys if key in left.records.images and key in right.records.images]
     difference = accuracy_difference(left.records, right.records, common)

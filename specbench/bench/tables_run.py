@@ -261,7 +261,10 @@ def _row(
     for column in table.columns:
         published = table.value(row, column)
         value: dict[str, Any] | None = None
-        if data is not None and column == "accuracy":
+        if column == "overlap":
+            known = None if row.heads is None else tables.overlap(row.heads)
+            value = None if known is None else {"value": known, "low": None, "high": None}
+        elif data is not None and column == "accuracy":
             value = data.accuracy and {end: data.accuracy[end] for end in ("value", "low", "high")}
         elif data is not None and column not in UNMEASURED:
             interval = measured(column, data)

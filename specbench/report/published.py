@@ -18,13 +18,19 @@ Json = Mapping[str, Any]
 
 HEADERS = {
     "nfe_ratio": "NFE ratio",
+    "step_ratio": "step ratio, counted alike",
+    "printed_ratio": "step ratio as printed",
     "latency_ratio": "latency ratio",
     "unspecified_ratio": "ratio, kind not said",
     "forward_ms": "model, ms per pass",
     "sampling_ms": "outside the model, ms per pass",
     "saturates_at": "saturates at",
+    "overlap": "overlap of mini's heads",
     "accuracy": "quality",
 }
+MEASURED = {"accuracy": "accuracy (in place of the paper's scores) [95 %]", "overlap": "overlap of mini's heads"}
+"""Headers of measured columns that are not the published one with an interval."""
+
 DIGITS = {"forward_ms": 1, "sampling_ms": 2}
 LETTERS = (
     "Letters: A printed in the paper; B transcribed from it by a third party; C second-hand, or transcriptions that "
@@ -48,7 +54,7 @@ def rows_table(document: Json) -> Table:
         headers.append(f"{title}: published")
         numeric.append(True)
         if _has(document, name, "measured"):
-            headers.append("accuracy (in place of FID, CLIP) [95 %]" if name == "accuracy" else f"{title} [95 %]")
+            headers.append(MEASURED.get(name, f"{title} [95 %]"))
             numeric.append(True)
     body = []
     for row in document["rows"]:
