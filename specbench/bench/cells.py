@@ -71,6 +71,11 @@ class Cell:
         """Tokens evaluated in one pass."""
         return 1 if self.terms.window is None else self.terms.window
 
+    @property
+    def shown_window(self) -> int | None:
+        """What reports say: 1 of AR, None of every other method without a window (blocks differ in size)."""
+        return 1 if self.terms.method == "ar" else self.terms.window
+
     def plain(self) -> dict[str, Any]:
         """The cell as it is stored."""
         return {"id": self.id, **asdict(self)}

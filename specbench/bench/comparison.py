@@ -215,7 +215,7 @@ def _row(records: Records, common: Sequence[Key], out: Path) -> dict[str, Any]:
         "id": records.cell.id,
         "model": terms.model,
         "method": terms.method,
-        "window": records.cell.width,
+        "window": records.cell.shown_window,
         "seed": terms.seed,
         "lossless": records.cell.lossless,
         "state": "done",

@@ -76,7 +76,7 @@ def _cell(group: Group, job: Job, records: Records, baseline: Records, outcome: 
         "id": job.cell.id,
         "model": request.model,
         "method": request.method,
-        "window": job.cell.width,
+        "window": job.cell.shown_window,
         "seed": request.seed,
         "lossless": request.lossless,
         "state": state,

@@ -11,7 +11,7 @@ from typing import Any
 
 from specbench.report.export import markdown
 from specbench.report.groups import Group, groups_of
-from specbench.report.labels import names_of
+from specbench.report.labels import names_of, window_of
 from specbench.report.table import MISSING, Table, interval, number
 
 Json = Mapping[str, Any]
@@ -41,7 +41,7 @@ def _section(group: Group, published: Sequence[Json]) -> str | None:
     names = dict(zip([cell["id"] for cell in own], names_of(own), strict=True))
     lines = [f"## {group.label}", ""] if group.label else []
     done = [cell for cell in group.cells if cell.get("state", "done") == "done" and cell.get("method") != "ar"]
-    silent = [f"{cell['method']} W={cell['window']}" for cell in done if cell not in own]
+    silent = [f"{cell['method']} {window_of(cell)}".strip() for cell in done if cell not in own]
     if silent:
         lines += [
             f"Nothing to diagnose: {', '.join(silent)} (a window of one, or no Jacobi passes).",

@@ -22,6 +22,11 @@ def names_of(cells: Sequence[Json]) -> list[str]:
     return [_plain(" ".join([str(cell.get("method")), *_differing(cell, cells)])) for cell in cells]
 
 
+def window_of(cell: Json) -> str:
+    """``W=16``; nothing where the method has no window."""
+    return f"W={cell['window']}" if cell.get("window") else ""
+
+
 def style(number: int) -> dict[str, Any]:
     """Colour and marker of line ``number``; beyond the palette the line is broken."""
     turn, place = divmod(number, len(PALETTE))

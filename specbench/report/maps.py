@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.report.labels import names_of
+from specbench.report.labels import names_of, window_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def maps_over_pictures(cells: Sequence[Json], pictures: Sequence[Json], what: st
         caption = "\n".join(textwrap.wrap(" ".join(str(text).split()), 17, max_lines=5, placeholder=" …"))
         axes[row][0].set_ylabel(caption.replace("$", r"\$"), rotation=0, ha="right", va="center", fontsize=7)
     for column, (cell, name) in enumerate(zip(shown, names_of(shown), strict=True)):
-        axes[0][column].set_title("\n".join([*textwrap.wrap(name, 20), f"W={cell.get('window')}"]), fontsize=8)
+        axes[0][column].set_title("\n".join([*textwrap.wrap(name, 20), window_of(cell)]), fontsize=8)
     bar = figure.colorbar(layer, ax=axes, shrink=min(1.0, 2.5 / len(keys)), aspect=16, pad=0.02)
     bar.set_label(WHAT[what], fontsize=8)
     bar.ax.tick_params(labelsize=7)
@@ -114,7 +114,7 @@ def acceptance_maps(cells: Sequence[Json], pictures: Sequence[Json]) -> Figure |
         axes[row][0].set_ylabel(label, fontsize=8)
         figure.colorbar(layer, ax=axes[row], shrink=0.85, pad=0.01).ax.tick_params(labelsize=7)
     for column, ((cell, _), name) in enumerate(zip(shown, names, strict=True)):
-        axes[0][column].set_title("\n".join([*textwrap.wrap(name, 24), f"W={cell.get('window')}"]), fontsize=8)
+        axes[0][column].set_title("\n".join([*textwrap.wrap(name, 24), window_of(cell)]), fontsize=8)
     return figure
 
 

@@ -38,8 +38,8 @@ def _sentence(stored: Json | None, cells: Sequence[Json]) -> str | None:
     if stored is None or not curve or not timed:
         return None
     here = bool(stored.get("here"))
-    width = max(_window(cell) for cell in timed)
-    widest = max((cell for cell in timed if _window(cell) == width), key=lambda cell: _value(cell, "nfe_ratio") or 0.0)
+    width = max(_widest(cell) for cell in timed)
+    widest = max((cell for cell in timed if _widest(cell) == width), key=lambda cell: _value(cell, "nfe_ratio") or 0.0)
     return f"{_what_a_pass_costs(curve, width, here)}; {_what_follows(widest)}; {_what_is_fastest(timed, here)}."
 
 
@@ -55,7 +55,7 @@ def _what_a_pass_costs(curve: Mapping[int, float], width: int, here: bool) -> st
 
 def _what_follows(cell: Json) -> str:
     passes, here, flat = _value(cell, "nfe_ratio"), _latency(cell), _flat(cell)
-    text = f"{cell['method']} at window {_window(cell)} makes {passes:.2f}x fewer passes"
+    text = f"{_named(cell)} makes {passes:.2f}x fewer passes"
     text += f" and its latency ratio is {here:.2f}x"
     share = _sampling_share(cell)
     text += f" ({share:.0%} of its time goes into sampling)" if share is not None else ""
@@ -68,7 +68,7 @@ def _what_is_fastest(timed: list[Json], here: bool) -> str:
     best = max(timed, key=lambda cell: _latency(cell) or 0.0)
     ratio = _latency(best) or 0.0
     verdict = f"{ratio:.2f}x" if ratio > 1 else f"{ratio:.2f}x: plain AR is faster still"
-    return f"fastest {'here' if here else 'there'} is {best['method']} at window {_window(best)} ({verdict})"
+    return f"fastest {'here' if here else 'there'} is {_named(best)} ({verdict})"
 
 
 def _curve(curve: Json | None) -> dict[int, float]:
@@ -91,8 +91,14 @@ def _flat(cell: Json) -> float | None:
     return _value(cell, "latency_ratio_flat")
 
 
-def _window(cell: Json) -> int:
-    return int(cell.get("window") or 1)
+def _widest(cell: Json) -> int:
+    """Most tokens of a pass: the window, or what the widest pass of a method without one had."""
+    return int(cell.get("window") or (cell.get("effective") or {}).get("window") or 1)
+
+
+def _named(cell: Json) -> str:
+    size = f"at window {cell['window']}" if cell.get("window") else f"(up to {_widest(cell)} tokens a pass)"
+    return f"{cell['method']} {size}"
 
 
 def _sampling_share(cell: Json) -> float | None:

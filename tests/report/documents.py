@@ -12,7 +12,7 @@ def ratio(value: float, low: float | None = None, high: float | None = None) -> 
     return {"value": value, "low": low, "high": high}
 
 
-def cell(method: str = "scd", window: int = 32, **changes: Any) -> dict[str, Any]:
+def cell(method: str = "scd", window: int | None = 32, **changes: Any) -> dict[str, Any]:
     out: dict[str, Any] = {
         "id": f"{method}-{window}",
         "model": "mini",

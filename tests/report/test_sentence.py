@@ -35,6 +35,14 @@ def test_at_the_widest_window_it_follows_the_method_with_the_fewest_passes():
     assert "scd at window 64 makes 4.10x" in cost_sentence(doc)
 
 
+def test_a_method_without_a_window_is_named_by_its_widest_pass():
+    blocks = cell("ssd", None, effective={"window": 16}, nfe_ratio=ratio(4.9), latency_ratio=ratio(1.6))
+    text = cost_sentence(document(cell("ar", 1), blocks))
+    assert "16 tokens costs 1.60 single passes" in text
+    assert "ssd (up to 16 tokens a pass) makes 4.90x" in text
+    assert "window" not in text
+
+
 def test_nothing_measured_is_nothing_said():
     assert cost_sentence(document(cost_curve=None)) is None
     assert cost_sentence(document(cell("ar", 1))) is None
