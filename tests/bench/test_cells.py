@@ -9,7 +9,7 @@ import pytest
 from specbench import bench
 from specbench.bench import disk
 from specbench.bench.cells import Cell, Terms, source_hash, weights_hash
-from specbench.bench.store import Records
+from specbench.bench.store import REQUIRED, TRACE, Records
 from specbench.errors import SpecbenchError
 from tests.bench.toy import ToyTarget
 
@@ -64,7 +64,9 @@ def test_a_target_without_weights_hash_or_tensors_is_refused() -> None:
 
 
 def test_the_first_record_of_an_image_stands(tmp_path: Path) -> None:
-    lines = [{"kind": "image", "prompt": "a", "sample": 0, "tokens": [n]} for n in (1, 2)]
+    trace = dict.fromkeys(TRACE, [])
+    known = dict.fromkeys(REQUIRED["image"]) | {"kind": "image", "prompt": "a", "sample": 0, "trace": trace}
+    lines = [known | {"tokens": [n]} for n in (1, 2)]
     (tmp_path / "records.jsonl").write_bytes(b"".join(map(disk.dumps, lines)))
     assert Records(CELL, tmp_path).images["a", 0]["tokens"] == [1]
 
