@@ -20,6 +20,7 @@ FAMILIES = {
     "janus": "specbench.models.janus",
     "lumina": "specbench.models.lumina",
     "cosmos": "specbench.models.cosmos",
+    "llamagen": "specbench.models.llamagen",
 }
 """Who reads which checkpoints; imported when needed, since they bring transformers."""
 DTYPES = ("float32", "float64", "bfloat16")

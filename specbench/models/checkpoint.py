@@ -9,6 +9,7 @@ kept as stored is never copied, one that changes dtype or device is copied once.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import hashlib
 import json
@@ -49,7 +50,9 @@ def shards(folder: Path) -> list[Path]:
 
 
 def tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """Names and memory-mapped tensors of one file; a pickle may hold them under ``state_dict`` or ``model``.
+    """Names and memory-mapped tensors of one file; a pickle may hold them under a wrapper's name.
+
+    The options of a training run may lie beside them (a bare ``argparse.Namespace``): they are read, and left out.
 
     Raises ``SpecbenchError`` for a file that cannot be read, or not without running code from it.
     """
@@ -62,13 +65,14 @@ def tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
                     yield name, reader.get_tensor(name)
             return
         # Only zip archives can be mapped; what was written before PyTorch 1.6 is no such thing.
-        loaded: Any = torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            loaded: Any = torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True)
     except SpecbenchError:
         raise
     except Exception as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise SpecbenchError(f"{file} cannot be read as weights: {reason}") from error
-    for wrapper in ("state_dict", "model"):
+    for wrapper in ("state_dict", "model", "module"):
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
             loaded = loaded[wrapper]
     yield from ((str(name), value) for name, value in loaded.items() if torch.is_tensor(value))

@@ -161,8 +161,16 @@ def write_tokenizer(folder: Path, marks: Iterable[str]) -> int:
     return int(tokenizer.get_vocab_size())
 
 
+def write_llamagen(folder: Path) -> None:
+    """LlamaGen text to image, as released."""
+    from specbench.models.llamagen_tiny import write
+
+    write(folder)
+
+
 WRITERS: Mapping[str, Callable[[Path], Any]] = {
     "janus": write_janus,
     "lumina": write_lumina,
     "cosmos": write_cosmos,
+    "llamagen": write_llamagen,
 }
