@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from specbench.decoding.accept import bound
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import Forward, Grid, Target
 from specbench.decoding.laws import Sampling, guide, law_of
@@ -30,6 +31,7 @@ METHODS = {
     "sjd_pac": {"redraft": "maximal", "tree": "siblings"},
     "sjd_vp": {"redraft": "independent", "predict": "growth"},
     "scd+vp": {"redraft": "maximal", "predict": "growth"},
+    "context": {"redraft": "maximal", "predict": "context"},
 }
 SAMPLING = Sampling(top_k=2000, guidance=3.0)
 GRID = Grid(48, 48)
@@ -46,6 +48,7 @@ class Replayed:
     def __init__(self, vocab: int, window: int, passes: int) -> None:
         generator = torch.Generator().manual_seed(0)
         self.grid, self.vocab, self.passes = GRID, vocab, passes
+        self.codebook = torch.randn(vocab, 8, generator=torch.Generator().manual_seed(1))
         self.rows = torch.randn(2, window + 32, vocab, generator=generator).mul_(2.5)
         self.jitter = torch.randn(4, window, vocab, generator=generator).mul_(0.6)
         self.position = 0
@@ -96,6 +99,21 @@ class Timed:
         self.spent.append(time.process_time() - start)
         return law
 
+    def bind(self, target: Target) -> Timed:
+        """With what the prediction needs of the target."""
+        return replace(self, predict=bound(self.predict, target))
+
+    def drafting(self, redraft: Any) -> Any:
+        """As the prediction; what it does once the pass is judged (:meth:`refine`) is timed too."""
+        made = self.predict.drafting(redraft)
+        return made if made is redraft else replace(made, predict=self)
+
+    def refine(self, *arguments: Any) -> None:
+        """As the prediction."""
+        start = time.process_time()
+        self.predict.refine(*arguments)
+        self.spent[-1] += time.process_time() - start
+
 
 def measure(method: str, vocab: int, window: int, passes: int) -> tuple[float, float, float, float]:
     """Median milliseconds of a pass, of guidance + filter + softmax alone, of the prediction; mean tokens per pass."""
@@ -104,7 +122,7 @@ def measure(method: str, vocab: int, window: int, passes: int) -> tuple[float, f
     timed = Timed(decoder.predict)
     with contextlib.suppress(Enough):
         replace(decoder, predict=timed).decode(cast("Target", target), ["bench"])
-    skip = 4  # the first passes allocate, and have too few laws behind them to predict anything
+    skip = 6  # the first passes allocate, and have fewer laws behind them than a prediction reads
     return (
         1000 * statistics.median(target.between[skip:]),
         1000 * statistics.median(target.alone[skip:]),

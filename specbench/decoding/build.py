@@ -13,6 +13,7 @@ The methods side by side; what differs is what they differ in:
     scd_gs  redraft gumbel        accept strict    … the same; open drafts follow their law by shared Gumbel noise
     sjd_pac redraft maximal       accept strict    … the same, with siblings of the drafts behind a refusal (tree)
     sjd_vp  redraft independent   accept strict    … the same, from a law predicted of the slot's past (predict growth)
+    best    redraft maximal       accept strict    … as sjd_pac, from an average of the slot's laws (predict context)
     gsd     redraft independent   accept grouped   … with probability min(1, p/q) of groups of tokens: lossy
     lantern redraft independent   accept lantern   … with probability min(1, (p + S)/q), S of codes nearby: lossy
 

@@ -98,7 +98,7 @@ class Context:
         weight = torch.stack(scores).to(law.dtype).softmax(0)[..., None]
         mean = weight[0] * law[:, :width]
         for share, row, past in zip(weight[1:], rows, board.past, strict=True):
-            mean += share * past.laws[board.rows, row]
+            mean.addcmul_(share, past.laws[board.rows, row])
         behind = window.drafted[:, :width] & (window.slot[:width] >= window.settled[:, None])
         law[:, :width] = torch.where(behind[..., None], mean, law[:, :width])
 

@@ -103,6 +103,22 @@ PREDICTED_CASES: tuple[Case, ...] = (
 """Only for methods that predict: one, two and three candidates, one and two growth steps, which must take effect."""
 
 
+def _in_context(history: int, decay: float, sharpness: float, **case: Any) -> Case:
+    return Case(**case, predict=(("history", history), ("decay", decay), ("sharpness", sharpness)))
+
+
+CONTEXT_CASES: tuple[Case, ...] = (
+    _in_context(1, 0.6, 5.0),
+    _in_context(1, 1.0, 0.0, seed=1),  # every context is as good as any: a plain average
+    _in_context(2, 1.0, 1.0, window=4),
+    _in_context(2, 0.3, 5.0, vocab=2, size=6, window=4),
+    _in_context(2, 1.0, 0.0, vocab=2, size=4, window=3, images=2),
+)
+"""Only for methods that weigh earlier laws by their context: one and two laws, which must take effect."""
+TUNED = {"growth": PREDICTED_CASES, "score": PREDICTED_CASES, "context": CONTEXT_CASES}
+"""Prediction to the cases that are tuned for it."""
+
+
 BLOCK = Case(columns=4)
 """A horizontal block of three behind the first token: the shortest in which one repair waits for another."""
 ROW = Case(columns=2)
@@ -158,13 +174,13 @@ def cases_for(method: Mapping[str, Any]) -> tuple[Case, ...]:
         return BLOCK_CASES
     plain = settings.get("fill", "uniform") in ("uniform", "onehot")
     equality = settings.get("accept") in ("fresh", "replay")
-    predicts = settings.get("predict", "none") != "none"
+    tuned = TUNED.get(str(settings.get("predict")), ())
     if grows_trees(method):
-        more = (*(() if plain else (FILL_CASE,)), *(PREDICTED_CASES if predicts else ()))
+        more = (*(() if plain else (FILL_CASE,)), *(case for case in tuned if case.images == 1))
         return (*TREE_CASES, *(replace(case, tree=(2, 2)) for case in more))
     more = (*(() if equality else (TWICE_REDRAFTED,)), *(() if plain else (FILL_CASE,)))
     relaxed = ("accept", settings.get("accept")) in options.LOSSY
-    return (*CASES, *more, *(PREDICTED_CASES if predicts else ()), *(RELAXED_CASES if relaxed else ()))
+    return (*CASES, *more, *tuned, *(RELAXED_CASES if relaxed else ()))
 
 
 @dataclass(frozen=True)

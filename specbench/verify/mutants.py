@@ -52,9 +52,16 @@ FRESH_SCD = _method("maximal", "fresh")
 """Redrafts couple, but a draft is never committed: its law may be wrong without harm."""
 PREDICTED: dict[str, Any] = {"predict": "growth", "history": 1, "growth": 1, "candidates": 1.0}
 SJD_VP, SCD_VP = _method(**PREDICTED), _method("maximal", **PREDICTED)
+CONTEXT: dict[str, Any] = {"predict": "context", "history": 1, "sharpness": 2.0}
+SJD_CONTEXT, SCD_CONTEXT = _method(**CONTEXT), _method("maximal", **CONTEXT)
+FOUR_PASSES = Case(vocab=2, size=5, window=5)
+"""A slot's neighbour has changed since a remembered pass, because the slot had, before the slot is tested."""
+IDLE_CONTEXT = {**SCD_CONTEXT, "decay": 0.0}
+"""Older laws have no weight."""
 MIXED = _method("maximal", alpha=0.5)
 PAC = _method("maximal", tree="siblings", children=3, depth=2)
 PAC_OF_TWO, DEEP_PAC = {**PAC, "children": 2}, {**PAC, "children": 2, "depth": 3}
+PAC_CONTEXT = {**PAC_OF_TWO, **CONTEXT}
 WIDE, DEEP = Case(window=4), Case(vocab=2, window=7)
 """Tables on which these trees stand: three candidates for a slot; two levels."""
 EXACT = {"decoder": "block", "rounds": "exact"}
@@ -209,6 +216,30 @@ MUTANTS: dict[str, tuple[AnyExperiment, AnyExperiment | None]] = {
     "free slot from the prediction": (
         E({**SJD_VP, "predict": "score"}, drafts.free_slot_from_the_prediction),
         E(SJD_VP, drafts.free_slot_from_the_prediction),
+    ),
+    "averaged drafts tested with p": (
+        E(SCD_CONTEXT, drafts.raw_law_of_drafts_in_context),
+        E(IDLE_CONTEXT, drafts.raw_law_of_drafts_in_context),
+    ),
+    "context reads the slot's own token": (
+        E(SCD_CONTEXT, drafts.context_with_the_token(0), case=TWICE_REDRAFTED),
+        E(SJD_CONTEXT, drafts.context_with_the_token(0), case=TWICE_REDRAFTED),
+    ),
+    "context reads the right neighbour's token": (
+        E(SCD_CONTEXT, drafts.context_with_the_token(1), case=FOUR_PASSES),
+        E(SJD_CONTEXT, drafts.context_with_the_token(1), case=FOUR_PASSES),
+    ),
+    "contexts compared after the redraft": (
+        E(SCD_CONTEXT, drafts.context_after_the_redraft),
+        E(IDLE_CONTEXT, drafts.context_after_the_redraft),
+    ),
+    "weights of contexts do not sum to one": (
+        E(SCD_CONTEXT, drafts.weights_do_not_sum_to_one),
+        E(SCD_CONTEXT, drafts.no_law_counts_as_the_last_one),
+    ),
+    "settled slot from the average": (
+        E(PAC_CONTEXT, drafts.settled_slot_in_context, case=WIDE),
+        E(SCD_CONTEXT, drafts.settled_slot_in_context, case=WIDE),
     ),
     "mixing coin is the keep coin": (
         E(MIXED, noise=drafts.MixingCoinIsTheKeepCoin),

@@ -10,14 +10,16 @@ Relaxed acceptance is lossy, so its law convicts nobody. Its defects are planted
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specbench.decoding import redraft
-from specbench.decoding.board import Board, Window
+from specbench.decoding import context, redraft
+from specbench.decoding.board import Board, Past, Window
+from specbench.decoding.context import Context
 from specbench.decoding.interfaces import Key
 from specbench.decoding.predict import Growth, Score
 from specbench.decoding.redraft import Maximal
@@ -85,6 +87,75 @@ def free_slot_from_the_prediction(patch: Patch) -> None:
                 board.width -= 1
 
         patch(kind, "__call__", call)
+
+
+# --- predictions from contexts ------------------------------------------------------------------------------------
+
+
+def raw_law_of_drafts_in_context(patch: Patch) -> None:
+    """Drafts are drawn from the average and tested with p. Twin: older laws have no weight."""
+    patch(Context, "recorded", lambda self, p, law: p)
+
+
+def context_with_the_token(beyond: int) -> Plant:
+    """A plant: two contexts are also compared at the slot itself (0), or at a slot behind it (1)."""
+
+    def plant(patch: Patch) -> None:
+        likeness = Context._likeness
+
+        def call(self: Context, then: Tensor, now: Tensor, position: Tensor) -> Tensor:
+            at = position + beyond
+            apart = (then.gather(1, at) != now.gather(1, at)).double()
+            return likeness(self, then, now, position) - self.sharpness * apart
+
+        patch(Context, "_likeness", call)
+
+    return plant
+
+
+def context_after_the_redraft(patch: Patch) -> None:
+    """Drafts are drawn first, from p; the average is of laws whose contexts are like the new drafts."""
+
+    def call(self: Any, noise: Any, law: Tensor, window: Window, need: Tensor) -> Tensor:
+        drawn: Tensor = self.redraft(noise, law.clone(), window, need)
+        self.predict.refine(law, replace(window, token=torch.where(need, drawn, window.token)))
+        return drawn
+
+    patch(context._InContext, "__call__", call)
+
+
+def weights_do_not_sum_to_one(patch: Patch) -> None:
+    """The weights of older laws are added to a whole one of the law now."""
+    refine = Context.refine
+
+    def call(self: Context, law: Tensor, window: Window) -> None:
+        now = law.clone()
+        refine(self, law, window)
+        law += torch.where((law == now).all(-1, keepdim=True), 0, now)
+
+    patch(Context, "refine", call)
+
+
+def no_law_counts_as_the_last_one(patch: Patch) -> None:
+    """Twin: a slot that a pass had no law for takes the last law of that pass. A bad guess, but one that looks left."""
+    row = Past.row
+
+    def call(self: Past, position: Tensor) -> tuple[Tensor, Tensor]:
+        found, had = row(self, position)
+        return torch.minimum(found, self.known[:, None] - 1), torch.ones_like(had)
+
+    patch(Past, "row", call)
+
+
+def settled_slot_in_context(patch: Patch) -> None:
+    """The slot that a pass settles is predicted too. Only a tree settles one without a test or a correction."""
+    refine = Context.refine
+
+    def call(self: Context, law: Tensor, window: Window) -> None:
+        assert window.settled is not None
+        refine(self, law, replace(window, settled=window.settled - 1))
+
+    patch(Context, "refine", call)
 
 
 # --- mixed couplings ---------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from specbench.verify.statistical import statistical
 from specbench.verify.tree_plants import siblings_tested_independently
 
 SJD_PAC = {"redraft": "maximal", "fill": "uniform", "tree": "siblings", "children": 4, "depth": 3}
-GOLDEN = json.loads((Path(__file__).parent / "golden_nfe.json").read_text())["sjd_pac"]
+BEST = {"predict": "context", "history": 5, "decay": 0.6, "sharpness": 11.0, "depth": 2}
+GOLDEN = json.loads((Path(__file__).parent / "golden_nfe.json").read_text())
 SMALL = Case(window=3, tree=(2, 2))
 DEEP = Case(vocab=2, size=5, window=8, tree=(2, 3))
 
@@ -51,9 +52,10 @@ def test_a_tree_goes_with_every_redraft_fill_and_prediction(changes, case):
     assert "predict" not in changes or measured.predicted
 
 
-def test_expected_passes_are_golden():
-    for seed, expected in enumerate(GOLDEN):
-        found = measure(method(), replace(TREE, seed=seed)).enumeration.nfe[0]
+@pytest.mark.parametrize(("name", "changes", "tree"), [("sjd_pac", {}, (3, 2)), ("best", BEST, (2, 2))])
+def test_expected_passes_are_golden(name, changes, tree):
+    for seed, expected in enumerate(GOLDEN[name]):
+        found = measure(method(**changes), replace(TREE, seed=seed, tree=tree)).enumeration.nfe[0]
         assert found == pytest.approx(expected, abs=1e-12), f"seed {seed}"
 
 
