@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.bench import overrides, paths, registry, store
+from specbench.bench import overrides, paths, registry, store, verified
 from specbench.bench.config import DTYPES
 from specbench.errors import unknown
 
@@ -23,10 +23,16 @@ def list_methods(plugins: Sequence[str | Path] = ()) -> list[dict[str, Any]]:
 
 
 def list_models(plugins: Sequence[str | Path] = ()) -> list[dict[str, Any]]:
-    """``name summary protocols source`` of every model; protocols map a name to its sampling."""
+    """``name summary protocols source verified`` of every model; protocols map a name to its sampling.
+
+    ``verified`` is what tests have shown of a family whose weights are not shipped, in one line; None for others.
+    """
     registry.load_plugins(plugins)
     fields = ("name", "summary", "protocols", "source")
-    return [{key: getattr(model, key) for key in fields} for model in registry.models().values()]
+    return [
+        {**{key: getattr(model, key) for key in fields}, "verified": verified.sentence(model.family)}
+        for model in registry.models().values()
+    ]
 
 
 def list_prompts() -> list[dict[str, Any]]:

@@ -37,6 +37,12 @@ def published() -> Path:
     raise SpecbenchError("the published values are missing from this installation: install specbench again")
 
 
+def verified() -> Path | None:
+    """The file with what the tests have shown of the real families: the checkout's, else the wheel's copy, if any."""
+    file = conf().parent / "results" / "verified.json"
+    return file if file.is_file() else None
+
+
 def baselines() -> Path:
     """Where ``check`` keeps its baselines: ``results/baselines`` of the checkout, else of the current folder."""
     beside = PACKAGE.parent / "results" / "baselines"

@@ -16,7 +16,7 @@ from specbench.errors import unknown
 
 COLUMNS = {
     "methods": ("name", "lossless", "window", "summary", "paper"),
-    "models": ("name", "summary", "protocol"),
+    "models": ("name", "summary", "verified"),
     "prompts": ("name", "summary", "count"),
     "runs": ("id", "model", "method", "window", "seed", "images", "state"),
     "tables": ("name", "summary"),
