@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 DEMO_GRID := model=mini method=ar,sjd,scd,scd_gs window=16,32,64 prompts=scenes prompts.limit=16 seed=0
 
-.PHONY: help setup demo test test-slow lint format types check bench wheel tables-mini clean distclean
+.PHONY: help setup demo test test-slow lint format types check bench bench-pass verified wheel tables-mini clean distclean
 
 help: ## show this list
 	@echo "specbench: speculative decoding of autoregressive image models, benchmarked on equal terms"; echo
@@ -64,6 +64,12 @@ check: setup ## compare pass counts and token hashes with results/baselines (exi
 
 bench: setup ## time one pass without the network, beside guidance, filter and softmax alone
 	@$(BIN)/python scripts/bench_step.py
+
+bench-pass: setup ## time a whole pass of a mid-size model beside its linear layers alone (W = 1 to 64)
+	@$(BIN)/python scripts/bench_pass.py
+
+verified: setup ## run the real families' tests and put what they showed on record (wants SPECBENCH_GOLDEN)
+	@$(BIN)/python scripts/verified.py
 
 wheel: setup ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .
