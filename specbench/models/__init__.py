@@ -21,6 +21,7 @@ FAMILIES = {
     "lumina": "specbench.models.lumina",
     "cosmos": "specbench.models.cosmos",
     "llamagen": "specbench.models.llamagen",
+    "emu3": "specbench.models.emu3",
 }
 """Who reads which checkpoints; imported when needed, since they bring transformers."""
 DTYPES = ("float32", "float64", "bfloat16")

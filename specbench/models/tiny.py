@@ -168,9 +168,17 @@ def write_llamagen(folder: Path) -> None:
     write(folder)
 
 
+def write_emu3(folder: Path) -> None:
+    """Emu3-Gen, in the original's layout."""
+    from specbench.models.emu3_tiny import write
+
+    write(folder)
+
+
 WRITERS: Mapping[str, Callable[[Path], Any]] = {
     "janus": write_janus,
     "lumina": write_lumina,
     "cosmos": write_cosmos,
     "llamagen": write_llamagen,
+    "emu3": write_emu3,
 }
