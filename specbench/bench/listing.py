@@ -62,7 +62,7 @@ def list_runs(out: str | Path = "runs") -> list[dict[str, Any]]:
                 "id": name,
                 "model": terms.model,
                 "method": terms.method,
-                "window": records.cell.width,
+                "window": records.cell.shown_window,
                 "seed": terms.seed,
                 "dtype": terms.dtype,
                 "sampling": terms.sampling,
