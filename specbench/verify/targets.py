@@ -99,8 +99,11 @@ def hidden_states_lead_to_the_logits(target: Target) -> str | None:
 def pictures_are_uint8(target: Target) -> str | None:
     """Tokens [B, N] become uint8 [B, 3, H, W], with time behind B for a video; the same every time."""
     tokens = torch.zeros(2, target.grid.size, dtype=torch.int64, device=target.device)
-    video = isinstance(target, VideoTarget)
-    pixels, again = (target.frames(tokens, PROMPTS[:2]) if video else target.pixels(tokens) for _ in range(2))
+    video = int(isinstance(target, VideoTarget))
+    pixels, again = (
+        target.frames(tokens, PROMPTS[:2]) if isinstance(target, VideoTarget) else target.pixels(tokens)
+        for _ in range(2)
+    )
     if pixels.dtype != torch.uint8 or pixels.dim() != 4 + video or (len(pixels), pixels.shape[1 + video]) != (2, 3):
         expected = "(2, frames, 3, height, width)" if video else "(2, 3, height, width)"
         return f"pixels gave {pixels.dtype} {tuple(pixels.shape)}, expected uint8 {expected}"
