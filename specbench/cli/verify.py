@@ -18,6 +18,7 @@ from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
     from specbench.bench.config import RunRequest
+    from specbench.bench.registry import Method
 
 
 def command(
@@ -78,17 +79,24 @@ def chosen_methods(overrides: Sequence[str], plugins: tuple[str, ...]) -> list[d
     requests = bench.compose(words, plugins=plugins)
     for request in requests:
         refuse_settings(request)
-    return [
-        {
-            "name": request.method,
-            "lossless": request.lossless,
-            "settings": request.settings,
-            "build": partial(registry.build, request.method, request.settings),
-            "note": _changed(request),
-            "plugin": registry.method(request.method).is_plugin,
-        }
-        for request in requests
-    ]
+    return [_judged(request, registry.method(request.method)) for request in requests]
+
+
+def _judged(request: RunRequest, method: Method) -> dict[str, Any]:
+    """A method as the verifier takes it. Where settings say it all it builds the decoder itself, with trees that fit
+    its tables; parts and factories of a plugin are built by the plugin's own.
+    """
+    from specbench.bench import registry
+
+    own = method.objects or method.factory is not None
+    return {
+        "name": request.method,
+        "lossless": request.lossless,
+        "settings": request.settings,
+        **({"build": partial(registry.build, request.method, request.settings)} if own else {}),
+        "note": _changed(request),
+        "plugin": method.is_plugin,
+    }
 
 
 def _changed(request: RunRequest) -> str:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from specbench.bench import registry
+from specbench.cli.verify import chosen_methods
+from specbench.verify.exact import LAW_TOLERANCE, Case, measure
 from tests.cli.commands import call, one_sentence
 
 PLUGIN = """
@@ -68,6 +70,12 @@ def test_a_setting_that_does_not_exist_is_a_mistake_and_no_failed_verdict(judged
     assert (outcome.code, judged) == (2, [])
     assert one_sentence(outcome.err)
     assert "did you mean 'left'" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["sjd_pac", "best"])
+def test_trees_are_judged_at_a_size_that_fits_the_tables(name):
+    (method,) = chosen_methods([f"method={name}"], ())
+    assert measure(method, Case(window=3, tree=(2, 2))).total_variation <= LAW_TOLERANCE
 
 
 def test_a_factory_that_raises_is_a_failed_verdict(plugin, capsys):
