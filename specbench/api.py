@@ -75,7 +75,7 @@ def load_decoder(
         if key not in (takes := {**chosen.settings, **dict.fromkeys(options.names_of(kind))}):
             raise unknown(f"setting of {method}", key, takes)
     width = None if chosen.window is None else chosen.window if window is None else window
-    merged = {**chosen.settings, **settings}
+    merged = options.in_use({**chosen.settings, **settings}, settings)
     registry.build(method, merged, width, sampling or Sampling())  # unknown parts are refused here, not while decoding
     return MethodDecoder(method, width, merged, sampling)
 

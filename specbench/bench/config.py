@@ -211,6 +211,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         _whole("window", window, 1)
     if node["prompt"] is not None and (named := _named_beside(prompts, overridden)):
         raise UsageError(f"prompt=… is a single caption and {named} names others: give one of them")
+    asked = [key.removeprefix("method.") for key in overridden if key.startswith("method.")]
     return RunRequest(
         model=node["model"]["name"],
         protocol=node["model"]["protocol"],
@@ -222,7 +223,7 @@ def _request(node: dict[str, Any], overridden: tuple[str, ...]) -> RunRequest:
         dtype=dtype,
         batch=_whole("batch", node["batch"], 1),
         sampling=_sampling(node["sampling"]),
-        settings=dict(method["settings"]),
+        settings=options.in_use(method["settings"], asked),
         prompts=_prompts(prompts, node["prompt"]),
         scorer=node["scores"]["name"],
         diagnostics=_switch("diagnostics", node["diagnostics"]),

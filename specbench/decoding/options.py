@@ -13,7 +13,7 @@ Refuses to know: what the parts do (that stands beside each of them) and their d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from specbench.decoding import block_options
@@ -114,6 +114,18 @@ def taken_by(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Axis → the options that the choice made there reads (empty where it reads none)."""
     chosen = {axis: str(settings.get(axis, default)) for axis, default in DEFAULTS.items()}
     return {axis: OPTIONS.get((axis, choice), ()) for axis, choice in chosen.items()}
+
+
+def in_use(settings: Mapping[str, Any], asked: Collection[str] = ()) -> dict[str, Any]:
+    """``settings`` without the options of parts that are not chosen any more (``method=best method.tree=none``).
+
+    What was ``asked`` for stays, so that building can refuse it: it would change nothing.
+    """
+    if settings.get("decoder") != "jacobi":
+        return dict(settings)
+    read = {name for taken in taken_by(settings).values() for name in taken}
+    options = {name for taken in OPTIONS.values() for name in taken}
+    return {name: value for name, value in settings.items() if name not in options - read or name in asked}
 
 
 def combine(settings: Mapping[str, Any]) -> None:

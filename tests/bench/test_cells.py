@@ -64,7 +64,7 @@ def test_a_target_without_weights_hash_or_tensors_is_refused() -> None:
 
 
 def test_the_first_record_of_an_image_stands(tmp_path: Path) -> None:
-    trace = dict.fromkeys(TRACE, [])
+    trace = {name: [] for name in TRACE}
     known = dict.fromkeys(REQUIRED["image"]) | {"kind": "image", "prompt": "a", "sample": 0, "trace": trace}
     lines = [known | {"tokens": [n]} for n in (1, 2)]
     (tmp_path / "records.jsonl").write_bytes(b"".join(map(disk.dumps, lines)))

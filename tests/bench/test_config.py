@@ -167,3 +167,12 @@ def test_composing_imports_no_torch() -> None:
     code = "import sys; from specbench import bench; bench.compose([]); bench.keys(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_options_of_a_part_that_is_not_chosen_any_more_fall_away_unless_asked_for() -> None:
+    [request] = bench.compose(["method=best", "method.tree=none"])
+    assert "children" not in request.settings and request.settings["predict"] == "context"
+    [request] = bench.compose(["method=best", "method.predict=none", "method.children=2"])
+    assert "sharpness" not in request.settings and request.settings["children"] == 2
+    [request] = bench.compose(["method=scd", "method.children=2"])
+    assert request.settings["children"] == 2  # for building to refuse
