@@ -371,4 +371,3 @@ def follow(target: Target, name: str, protocol: str) -> Target:
     recipe = model(name).recipe(protocol)
     switch = getattr(target, "follow", None)
     return switch(recipe) if callable(switch) and recipe else target
-

@@ -33,7 +33,7 @@ def test_bash_completes_commands_kinds_keys_and_values():
     assert bash("list", "m") == ["methods", "models"]
     assert "method=" in bash("run", "meth")
     # bash breaks words at "=", so the value comes as a word of its own and is offered bare
-    assert bash("run", "method", "=", "sj") == ["sjd"]
+    assert bash("run", "method", "=", "repl") == ["replay"]
     assert set(bash("run", "method", "=")) >= {"ar", "sjd", "scd"}
 
 
@@ -47,16 +47,18 @@ def test_a_real_bash_types_the_word_to_its_end(tmp_path):
     wrapper = tmp_path / "specbench"
     wrapper.write_text(f'#!/bin/bash\nPYTHONPATH={ROOT} exec {sys.executable} -m specbench.cli.main "$@"\n')
     wrapper.chmod(0o755)
-    ask = "COMP_WORDS=(specbench run method = sj); COMP_CWORD=4; _specbench_completion specbench; echo ${COMPREPLY[@]}"
+    ask = (
+        "COMP_WORDS=(specbench run method = repl); COMP_CWORD=4; _specbench_completion specbench; echo ${COMPREPLY[@]}"
+    )
     done = subprocess.run(
         ["bash", "-c", f"{script}\n{ask}"],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert done.stdout.strip() == "sjd"
+    assert done.stdout.strip() == "replay"
 
 
 def test_shells_that_keep_the_word_whole_get_it_back_whole():
-    assert complete_override("method=sj") == ["method=sjd"]
+    assert complete_override("method=repl") == ["method=replay"]
     assert set(complete_override("method=sc")) >= {"method=scd", "method=scd_gs"}
 
 
@@ -64,7 +66,7 @@ def test_after_a_comma_only_what_is_not_listed_yet_is_offered():
     offers = complete_override("method=scd,sc")
     assert "method=scd,scd_gs" in offers
     assert "method=scd,scd" not in offers
-    assert bash("run", "method", "=", "scd,sj") == ["scd,sjd"]
+    assert bash("run", "method", "=", "scd,repl") == ["scd,replay"]
 
 
 @pytest.mark.parametrize("typed", ["nonsense", "nonsense=", "=", "method=zzz", "window="])

@@ -38,7 +38,17 @@ def test_a_sweep_prints_the_table_and_the_sentence_and_keeps_the_files(swept):
     ):
         assert part in outcome.out
     report = {path.name for path in (out / "report").iterdir()}
-    assert report == {"table.md", "table.csv", "table.tex", "document.json", "sheet.png", "nfe.png", "acceptance.png"}
+    assert report == {
+        "table.md",
+        "table.csv",
+        "table.tex",
+        "document.json",
+        "sheet.png",
+        "nfe.png",
+        "acceptance.png",
+        "map-changes.png",
+        "map-fixed-pass.png",
+    }
 
 
 def test_progress_goes_to_stderr_in_plain_lines_without_a_terminal(swept):
