@@ -49,7 +49,7 @@ def nfe(image: Mapping[str, Any]) -> int:
 
 def steps(image: Mapping[str, Any]) -> int:
     """The same in the published convention: with the passes that released code spends on row ends alone."""
-    return nfe(image) + sum(image["trace"].get("row_ends", ()))
+    return nfe(image) + int(sum(image["trace"].get("row_ends", ())))
 
 
 def latency(timing: Timing) -> float:
