@@ -178,6 +178,7 @@ def _quiet_single_threaded() -> Iterator[None]:
 
 def _serve(pipe: Connection, requests: list[RunRequest], plugins: tuple[str, ...]) -> None:
     """A worker's life: load, say which cells that makes, then decode what it is given until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for threads of libraries that clear the mask they inherited
     import torch
 
     from specbench.bench.planning import prepare
