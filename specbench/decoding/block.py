@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from specbench.decoding.clock import device_of
 from specbench.decoding.correct import Correct, Repair, Truncate
 from specbench.decoding.flight import Flight, Watch
 from specbench.decoding.interfaces import Generation, Noise, Prompt, SpatialHeads, Target
@@ -67,12 +68,10 @@ class Block:
         noise: Noise | None = None,
     ) -> Generation:
         """One image per prompt. Raises ``UsageError`` without heads."""
-        if isinstance(prompts, str) or not prompts:
-            raise UsageError("prompts must be a list with at least one prompt")
+        asked = as_prompts(prompts)
         if self.heads is None:
             raise UsageError("block decoding needs trained heads, and none were given to this decoder")
-        asked = as_prompts(prompts)
-        noise = noise or AddressedNoise(asked, seed, sample, torch.device(getattr(target, "device", "cpu")))
+        noise = noise or AddressedNoise(asked, seed, sample, device_of(target))
         flight = Flight(target, asked, noise, self.sampling, self.spatial, self.heads, self.redraft, self.watch)
         self.correct.run(flight)
         return Generation(flight.board.tokens[:, : flight.size].clone(), flight.trace())

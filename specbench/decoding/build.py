@@ -99,11 +99,7 @@ def _block(settings: Mapping[str, Any], sampling: Sampling) -> Block:
 
 def _belongs(name: str, settings: Mapping[str, Any]) -> None:
     """Refuse an option that no chosen part reads: it would be set and change nothing."""
-    if (
-        name == "decoder"
-        or name in options.DEFAULTS
-        or any(name in taken for taken in options.taken_by(settings).values())
-    ):
+    if name == "decoder" or name in options.DEFAULTS or name in options.read(settings):
         return
     readers = [f"{axis}={choice}" for (axis, choice), taken in options.OPTIONS.items() if name in taken]
     raise UsageError(f"the setting {name} belongs to {' or '.join(readers)}, which this method does not have")

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from specbench.decoding.interfaces import Target
+
+
+def device_of(target: Target) -> torch.device:
+    """Where a target computes: a plugin may leave it out, and is then taken to be on the CPU."""
+    return torch.device(getattr(target, "device", "cpu"))
 
 
 class Clock:

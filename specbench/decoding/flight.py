@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.board import Board, Window
-from specbench.decoding.clock import Clock
+from specbench.decoding.clock import Clock, device_of
 from specbench.decoding.interfaces import START, Noise, Prompt, SpatialHeads, Target
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.layout import Layout
@@ -43,7 +43,7 @@ class Flight:
         redraft: Redraft,
         watch: Watch | None,
     ) -> None:
-        device, images = torch.device(getattr(target, "device", "cpu")), len(prompts)
+        device, images = device_of(target), len(prompts)
         self.target, self.noise, self.sampling = target, noise, sampling
         self.spatial, self.heads, self.redraft, self.watch = spatial, heads, redraft, watch
         self.layout = Layout(target.grid, spatial.columns, spatial.rows)

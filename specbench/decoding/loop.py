@@ -26,7 +26,7 @@ from torch import Tensor
 
 from specbench.decoding.accept import Accept, bound
 from specbench.decoding.board import Board, Window, look
-from specbench.decoding.clock import Clock
+from specbench.decoding.clock import Clock, device_of
 from specbench.decoding.fill import Fill
 from specbench.decoding.interfaces import START, Generation, Grid, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling, law_of
@@ -56,7 +56,7 @@ class AR:
         noise: Noise | None = None,
     ) -> Generation:
         """One image per prompt, N passes, no wait for the device."""
-        asked, device = _asked(prompts), _device(target)
+        asked, device = as_prompts(prompts), device_of(target)
         noise = noise or AddressedNoise(asked, seed, sample, device)
         size, images = target.grid.size, len(asked)
         clock = Clock(device)
@@ -130,7 +130,7 @@ class Jacobi:
         noise: Noise | None = None,
     ) -> Generation:
         """One image per prompt. Raises ``UsageError`` if the window does not fit the image."""
-        asked, device, size = _asked(prompts), _device(target), target.grid.size
+        asked, device, size = as_prompts(prompts), device_of(target), target.grid.size
         tree = self.tree if self.window > 1 else Chain()
         if not 1 <= self.window <= size + tree.side:
             most = f"{size} tokens" + (f" and the {tree.side} beside its path" if tree.side else "")
@@ -195,16 +195,6 @@ def _progress(left: Tensor, settled: Tensor, window: int) -> tuple[int, int]:
     """The most that any image still has to do, and the most that any image just did: one number, one wait."""
     both = left.amax() * (window + 1) + settled.amax()
     return divmod(int(both), window + 1)
-
-
-def _asked(prompts: Sequence[Prompt | str]) -> list[Prompt]:
-    if isinstance(prompts, str) or not prompts:
-        raise UsageError("prompts must be a list with at least one prompt")
-    return as_prompts(prompts)
-
-
-def _device(target: Target) -> torch.device:
-    return torch.device(getattr(target, "device", "cpu"))  # a plugin may leave it out
 
 
 def _trace(board: Board, counters: list[Tensor], seconds: dict[str, float]) -> Trace:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.interfaces import Key, Prompt, prompt_id
+from specbench.errors import UsageError
 
 _GAMMA = -7046029254386353131  # 2^64 / golden ratio, odd: the step of a splitmix stream
 _MUL1 = -4658895280553007687
@@ -25,7 +26,9 @@ _MUL2 = -7723592293110705685
 
 
 def as_prompts(prompts: Sequence[Prompt | str]) -> list[Prompt]:
-    """Give every bare caption its id."""
+    """Give every bare caption its id. Raises ``UsageError`` for a bare string, and where there is no prompt."""
+    if isinstance(prompts, str) or not prompts:
+        raise UsageError("prompts must be a list with at least one prompt")
     return [Prompt(prompt_id(p), p) if isinstance(p, str) else p for p in prompts]
 
 

@@ -95,8 +95,7 @@ def effective(settings: Mapping[str, Any], vocab: int, kept: int) -> dict[str, i
         "group": lambda value: min(value, vocab),
         "neighbours": lambda value: near(value, vocab),
     }
-    taken = {name for part in taken_by(settings).values() for name in part}
-    return {name: size(settings[name]) for name, size in sizes.items() if name in taken and name in settings}
+    return {name: size(settings[name]) for name, size in sizes.items() if name in read(settings) and name in settings}
 
 
 def names() -> tuple[str, ...]:
@@ -116,6 +115,11 @@ def taken_by(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {axis: OPTIONS.get((axis, choice), ()) for axis, choice in chosen.items()}
 
 
+def read(settings: Mapping[str, Any]) -> set[str]:
+    """The options that the chosen parts read, all axes together."""
+    return {name for taken in taken_by(settings).values() for name in taken}
+
+
 def in_use(settings: Mapping[str, Any], asked: Collection[str] = ()) -> dict[str, Any]:
     """``settings`` without the options of parts that are not chosen any more (``method=best method.tree=none``).
 
@@ -123,9 +127,8 @@ def in_use(settings: Mapping[str, Any], asked: Collection[str] = ()) -> dict[str
     """
     if settings.get("decoder") != "jacobi":
         return dict(settings)
-    read = {name for taken in taken_by(settings).values() for name in taken}
-    options = {name for taken in OPTIONS.values() for name in taken}
-    return {name: value for name, value in settings.items() if name not in options - read or name in asked}
+    unread = {name for taken in OPTIONS.values() for name in taken} - read(settings)
+    return {name: value for name, value in settings.items() if name not in unread or name in asked}
 
 
 def combine(settings: Mapping[str, Any]) -> None:
@@ -142,5 +145,5 @@ def lossless(settings: Mapping[str, Any], declared: bool = True) -> bool:
     """
     if settings.get("decoder") == "block":
         return block_options.lossless(settings)
-    read = {"decoder", *DEFAULTS, *(name for taken in taken_by(settings).values() for name in taken)}
-    return declared and not any((name, value) in LOSSY for name, value in settings.items() if name in read)
+    matter = {"decoder", *DEFAULTS, *read(settings)}
+    return declared and not any((name, value) in LOSSY for name, value in settings.items() if name in matter)

@@ -27,27 +27,11 @@ from specbench.models import checkpoint
 from specbench.models.emu3_words import Emu3Words
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
 from specbench.models.source import Located
-from specbench.models.trunk import Trunk
+from specbench.models.trunk import LAYER_SETTINGS, Trunk
 
 PAD, BEGIN, ROW_END = "<|endoftext|>", "<|extra_203|>", "<|extra_200|>"
 IMAGE_START, IMAGE_TOKEN, FIRST_CODE = "<|image start|>", "<|image token|>", "<|visual token 000000|>"
 RANKS, VISION = "emu3.tiktoken", "emu3_vision_tokens.txt"
-LAYER_SETTINGS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "hidden_act",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "attention_bias",
-    "mlp_bias",
-)
 VQ_SETTINGS = {
     "codebook_size": "codebook_size",
     "embed_dim": "embed_dim",
@@ -197,11 +181,6 @@ class Emu3Target(PromptedTarget):
         rows = [[begin, *words.ids(template.replace("{prompt}", prompt.text)), *image] for prompt in prompts]
         blank = [begin, *words.ids(str(self.protocol["negative"])), *image]
         return left_padded(rows + [blank] * len(rows) if guided else rows, words.special(PAD), self.device)
-
-    def pixels(self, tokens: Tensor) -> Tensor:
-        """Decode codes [B, N] to uint8 pictures [B, 3, H, W]."""
-        assert self.pictures is not None
-        return self.pictures.pixels(tokens.unflatten(1, (self.grid.rows, self.grid.columns)))
 
 
 def load(

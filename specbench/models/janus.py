@@ -24,7 +24,7 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
 from specbench.models.source import Located
-from specbench.models.trunk import Trunk
+from specbench.models.trunk import LAYER_SETTINGS, Trunk
 from specbench.models.vqgan import VQConfig, VQDecoder, native_name
 from specbench.models.words import Words
 
@@ -46,24 +46,7 @@ NATIVE = (
 )
 """Beginnings of transformers' names, and the original ones, which are ours."""
 
-LAYER_SETTINGS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "hidden_act",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "attention_bias",
-    "mlp_bias",
-)
-"""What of a language model's configuration decides what it computes."""
+LLAMA_SETTINGS = (*LAYER_SETTINGS, "head_dim")
 
 
 @dataclass(frozen=True)
@@ -137,7 +120,7 @@ class JanusNetwork(nn.Module):
     def __init__(self, config: JanusConfig) -> None:
         super().__init__()
         # What the file leaves out (the 7B's names little but its layers) is as in transformers' Llama, which is the 7B.
-        settings = LlamaConfig(**{key: config.language[key] for key in LAYER_SETTINGS if key in config.language})
+        settings = LlamaConfig(**{key: config.language[key] for key in LLAMA_SETTINGS if key in config.language})
         kinds, width = (LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding), settings.hidden_size
         self.language_model = nn.ModuleDict({"model": Trunk(settings, kinds)})
         self.gen_embed = nn.Embedding(config.vq.codes, config.vq.code_dim)

@@ -261,11 +261,6 @@ class LlamaGenTarget(PromptedTarget):
         """0 for the condition, 1 + k for code k; see :class:`Axes`."""
         return (place + 1).clamp(min=0)
 
-    def pixels(self, tokens: Tensor) -> Tensor:
-        """Decode codes [B, N] to uint8 pictures [B, 3, H, W]."""
-        assert self.pictures is not None
-        return self.pictures.pixels(tokens.unflatten(1, (self.grid.rows, self.grid.columns)))
-
 
 def our_name(name: str) -> str | None:
     """A released name as ours; None for rotary angles, which some files carry and which are computed here."""

@@ -26,7 +26,7 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
 from specbench.models.source import Located
-from specbench.models.trunk import Trunk
+from specbench.models.trunk import LAYER_SETTINGS, Trunk
 from specbench.models.vqgan import VQConfig, VQDecoder, chameleon_name
 from specbench.models.words import Words
 
@@ -34,24 +34,7 @@ BEGIN, PAD, BEGIN_OF_IMAGE = "<s>", "<pad>", "<racm3:break>"
 SEPARATOR, ROW_END = "<reserved08706>", "<reserved08799>"
 UNUSED = re.compile(r"model\.vqmodel\.")
 """A picture encoder that some copies carry."""
-LAYER_SETTINGS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "hidden_act",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "attention_bias",
-    "mlp_bias",
-    "swin_norm",
-    "model_parallel_size",
-)
+CHAMELEON_SETTINGS = (*LAYER_SETTINGS, "swin_norm", "model_parallel_size")
 
 
 def size_token(tokens: int) -> str:
@@ -90,7 +73,7 @@ def read_config(path: Path) -> LuminaConfig:
     if sorted(words) != list(range(config.codes)):
         raise SpecbenchError(f"{path}: vocabulary_map must name the codes 0…{config.codes - 1}; it names {len(words)}")
     ordered = tuple(words[code] for code in range(config.codes))
-    return LuminaConfig({key: raw[key] for key in LAYER_SETTINGS if key in raw}, config, table, ordered)
+    return LuminaConfig({key: raw[key] for key in CHAMELEON_SETTINGS if key in raw}, config, table, ordered)
 
 
 def _code(name: str) -> int:
@@ -171,11 +154,6 @@ class LuminaTarget(PromptedTarget):
         rows = [[number[BEGIN], *text, number[SEPARATOR], *image] for text in texts]
         blank = [number[SEPARATOR], *image] if self.protocol["unconditional"] == "separator" else image
         return left_padded(rows + [blank] * len(rows) if guided else rows, number[PAD], self.device)
-
-    def pixels(self, tokens: Tensor) -> Tensor:
-        """Decode codes [B, N] to uint8 pictures [B, 3, H, W]."""
-        assert self.pictures is not None
-        return self.pictures.pixels(tokens.unflatten(1, (self.grid.rows, self.grid.columns)))
 
 
 def load(

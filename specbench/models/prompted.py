@@ -64,7 +64,7 @@ def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -
 
 @dataclass
 class PromptedTarget:
-    """A family's network behind the interface of targets; a family adds ``prefix`` and ``pixels``.
+    """A family's network behind the interface of targets; a family adds ``prefix``, and ``pictures`` that draw.
 
     ``protocol`` is what its recipe says beyond sampling: the template, the unconditional row. ``random_weights`` marks
     a checkpoint whose pictures and counters mean nothing.
@@ -78,6 +78,7 @@ class PromptedTarget:
     weights_hash: str
     protocol: Mapping[str, Any] = field(default_factory=dict)
     random_weights: bool = False
+    pictures: Any = field(default=None, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -95,7 +96,9 @@ class PromptedTarget:
 
     def pixels(self, tokens: Tensor) -> Tensor:
         """Decode codes [B, N] to uint8 pictures [B, 3, H, W]."""
-        raise NotImplementedError
+        assert self.pictures is not None
+        out: Tensor = self.pictures.pixels(tokens.unflatten(1, (self.grid.rows, self.grid.columns)))
+        return out
 
     def positions(self, prompt: Prefix, place: Tensor) -> Tensor:
         """Rotary positions of ``place`` [rows, S], offsets behind the prompt: here one line, padding left out."""

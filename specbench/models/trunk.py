@@ -16,6 +16,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+LAYER_SETTINGS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_act",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "attention_bias",
+    "mlp_bias",
+)
+"""What of a language model's configuration decides what it computes, in every family here; some add to it."""
+
 
 class Slab:
     """Keys and values of every layer, [layers, 2, rows, heads, slots, d_head], allocated once.

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from specbench.bench import registry
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import START, Forward, Prompt, Target
 from specbench.decoding.laws import Sampling
+from specbench.models.source import Bundle, Located
 
 PROMPTS = [Prompt("a", "a red circle"), Prompt("b", "two stars above a very blue square"), Prompt("c", "")]
 DATA_DEPENDENT = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal", "aten.masked_select")
+
+
+def load_folder(family: str, folder: Path, dtype: torch.dtype = torch.float32, **recipe: Any) -> Any:
+    """The target that a family reads from one folder, under its official protocol and what ``recipe`` changes."""
+    protocol, part = registry.model(family).recipe("official") | recipe, Located(Bundle((), (), 0, ""), folder, ())
+    return import_module(f"specbench.models.{family}").load(f"{family}/test", [part], dtype, "cpu", protocol)
 
 
 def codes(target: Target, rows: int = len(PROMPTS)) -> Tensor:

@@ -24,7 +24,6 @@ from specbench.models.cosmos import CosmosConfig, CosmosNetwork, CosmosTarget, a
 from specbench.models.cosmos_frames import given_codes, pixel_frames
 from specbench.models.cosmos_tiny import write_cosmos
 from specbench.models.prompted import Prefix
-from specbench.models.source import Bundle, Located
 from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
@@ -34,6 +33,7 @@ from tests.models.families import (
     check_replay_is_ar,
     check_trees_equal_their_paths,
     codes,
+    load_folder,
     start,
     whole,
 )
@@ -45,8 +45,7 @@ METHODS = {
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32, given: int = 1, noise: bool = True) -> CosmosTarget:
-    protocol = {**registry.model("cosmos").recipe("official"), "given": given, "noise": noise}
-    return cosmos.load("cosmos/test", [Located(Bundle((), (), 0, ""), folder, ())], dtype, "cpu", protocol)
+    return load_folder("cosmos", folder, dtype, given=given, noise=noise)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from specbench.models import checkpoint, emu3, emu3_tiny
 from specbench.models.emu3 import Emu3Network, Emu3Pictures, Emu3Target
 from specbench.models.emu3_words import Emu3Words
 from specbench.models.prompted import Prefix
-from specbench.models.source import Bundle, Located
 from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
@@ -31,13 +30,13 @@ from tests.models.families import (
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
+    load_folder,
     start,
 )
 
 
 def load(folder: Path, side: int, dtype: torch.dtype = torch.float32) -> Emu3Target:
-    protocol = {**registry.model("emu3").recipe("official"), "side": side}
-    return emu3.load("emu3/test", [Located(Bundle((), (), 0, ""), folder, ())], dtype, "cpu", protocol)
+    return load_folder("emu3", folder, dtype, side=side)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from specbench.errors import SpecbenchError
 from specbench.models import janus, tiny
 from specbench.models.janus import JanusNetwork, JanusTarget, read_config
 from specbench.models.prompted import Prefix
-from specbench.models.source import Bundle, Located
 from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
@@ -30,6 +29,7 @@ from tests.models.families import (
     check_replay_is_ar,
     check_trees_equal_their_paths,
     codes,
+    load_folder,
     start,
     whole,
 )
@@ -54,8 +54,7 @@ METHODS = {
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> JanusTarget:
-    protocol = registry.model("janus").recipe("official")
-    return janus.load("janus/test", [Located(Bundle((), (), 0, ""), folder, ())], dtype, "cpu", protocol)
+    return load_folder("janus", folder, dtype)
 
 
 @pytest.fixture(scope="module")

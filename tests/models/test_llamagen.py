@@ -21,7 +21,6 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint, llamagen, llamagen_tiny
 from specbench.models.llamagen import LlamaGenNetwork, LlamaGenTarget, read_config
 from specbench.models.llamagen_text import LENGTH, clean
-from specbench.models.source import Bundle, Located
 from specbench.models.vqgan import VQDecoder
 from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
@@ -32,6 +31,7 @@ from tests.models.families import (
     check_replay_is_ar,
     check_trees_equal_their_paths,
     codes,
+    load_folder,
     start,
     whole,
 )
@@ -40,8 +40,7 @@ REAL = ("llamagen", "llamagen/256", "llamagen/512")
 
 
 def load(folder: Path, side: int, dtype: torch.dtype = torch.float32) -> LlamaGenTarget:
-    protocol = {**registry.model("llamagen").recipe("official"), "side": side, "heads": llamagen_tiny.HEADS}
-    return llamagen.load("llamagen/test", [Located(Bundle((), (), 0, ""), folder, ())], dtype, "cpu", protocol)
+    return load_folder("llamagen", folder, dtype, side=side, heads=llamagen_tiny.HEADS)
 
 
 @pytest.fixture(scope="module")

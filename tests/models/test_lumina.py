@@ -21,7 +21,6 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint, lumina, tiny
 from specbench.models.lumina import LuminaNetwork, LuminaTarget, read_config
 from specbench.models.prompted import Prefix
-from specbench.models.source import Bundle, Located
 from specbench.models.trunk import Slab
 from specbench.models.vqgan import VQConfig, VQDecoder, chameleon_name
 from specbench.verify.statistical import statistical
@@ -33,6 +32,7 @@ from tests.models.families import (
     check_replay_is_ar,
     check_trees_equal_their_paths,
     codes,
+    load_folder,
     start,
     whole,
 )
@@ -41,8 +41,7 @@ REAL = ("lumina", "lumina/768", "lumina/1024", "lumina/512")
 
 
 def load(folder: Path, side: int, dtype: torch.dtype = torch.float32) -> LuminaTarget:
-    protocol = {**registry.model("lumina").recipe("official"), "side": side}
-    return lumina.load("lumina/test", [Located(Bundle((), (), 0, ""), folder, ())], dtype, "cpu", protocol)
+    return load_folder("lumina", folder, dtype, side=side)
 
 
 @pytest.fixture(scope="module")
