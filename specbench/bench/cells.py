@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.bench import disk, paths, registry
 from specbench.bench.config import RunRequest
 from specbench.errors import SpecbenchError
+from specbench.models import declared_weights
 
 if TYPE_CHECKING:
     from specbench.decoding.interfaces import Target
@@ -143,9 +144,8 @@ def weights_hash(target: Target) -> str:
 
     Raises :class:`SpecbenchError` for a target that has neither, since its images could not be told from another's.
     """
-    declared = getattr(target, "weights_hash", None)
-    if declared is not None:
-        return str(declared() if callable(declared) else declared)
+    if (declared := declared_weights(target)) is not None:
+        return declared
     state_dict = getattr(target, "state_dict", None)
     if not callable(state_dict):
         raise SpecbenchError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specbench import drafters
 from specbench.bench import diagnosis, metrics, store
 from specbench.bench.cells import circumstances
 from specbench.bench.config import RunRequest
@@ -20,6 +21,7 @@ from specbench.bench.scoring import scorer_code
 from specbench.bench.sharing import COMMON, group_rows
 from specbench.bench.stats import Interval
 from specbench.bench.store import Records, Writer
+from specbench.models import declared_weights
 
 SHOWN = 200
 """Characters of a warning about a prompt that are shown: what cannot be read of it may be as long as it is."""
@@ -87,7 +89,7 @@ def _cell(group: Group, job: Job, records: Records, baseline: Records, outcome: 
         "grid": list(group.target.grid[:3]),
         "settings": dict(request.settings),
         "requested": requested(request),
-        "warnings": _cell_warnings(job, outcome),
+        "warnings": _cell_warnings(group, job, outcome),
     }
     counted = metrics.counters([records.images[key] for key in have]) if have else dict.fromkeys(_COUNTERS)
     effective = counted.pop("effective_window", None)
@@ -160,10 +162,11 @@ def _state(job: Job, have: int, wanted: int, outcome: Outcome) -> tuple[str, str
     return "incomplete", f"{wanted - have} of {wanted} images are missing"
 
 
-def _cell_warnings(job: Job, outcome: Outcome) -> list[str]:
+def _cell_warnings(group: Group, job: Job, outcome: Outcome) -> list[str]:
     changed, redrawn = outcome.changed.get(job.cell.id, 0), outcome.redrawn.get(job.cell.id, 0)
     images, pictures = f"image{'s' * (changed != 1)}", f"picture{'s' * (redrawn != 1)}"
-    warnings = []
+    doubted = drafters.doubt(getattr(job.decoder, "heads", None), declared_weights(group.target))
+    warnings = [] if doubted is None else [doubted]
     if changed:
         dtype = job.request.dtype
         warnings.append(f"{changed} stored {images} came out differently when decoded again (near-ties of {dtype})")

@@ -18,7 +18,7 @@ from specbench.bench import diagnosis, metrics, registry, store, weights
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
 from specbench.bench.events import CellLabel
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
     from specbench.bench.store import Key, Records
@@ -163,12 +163,18 @@ def _job(request: RunRequest, sampling: Sampling, target: Target, weights_are: s
 def _build(request: RunRequest, sampling: Sampling, target: Target | None = None) -> Decoder:
     """The decoder of ``request``, for ``target`` once that is known.
 
-    Raises :class:`UsageError` where the request, not the plugin, is at fault.
+    Raises :class:`UsageError` where the request, not the plugin, is at fault, :class:`SpecbenchError` where a file of
+    trained heads is.
     """
     try:
         decoder = registry.build(request.method, request.settings, request.window, sampling)
-        return decoder if target is None else registry.bind(decoder, request.settings, target)
     except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        return _Unbuilt(error)
+    try:
+        return decoder if target is None else registry.bind(decoder, request.settings, target)
+    except SpecbenchError:
         raise
     except (Exception, SystemExit) as error:
         return _Unbuilt(error)

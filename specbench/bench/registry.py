@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.bench import guards, paths
 from specbench.errors import SpecbenchError, UsageError, unknown
+from specbench.models import declared_weights
 from specbench.models.source import Bundle, bundles, require
 
 if TYPE_CHECKING:
@@ -320,7 +321,8 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
     """Give a decoder what belongs to one target: the trained heads that ``settings["heads"]`` names.
 
     Decoders without heads, and those that brought their own, come back as they are. Raises :class:`UsageError` when
-    nobody has trained such heads for ``target`` (with the command that does), or when they do not look far enough.
+    nobody has trained such heads for ``target`` (with the command that does), or when they do not look far enough;
+    :class:`SpecbenchError` when their file is damaged or belongs to other weights.
     """
     from specbench.decoding.block import Block
 
@@ -335,7 +337,8 @@ def bind(decoder: Decoder, settings: Mapping[str, Any], target: Target) -> Decod
 
     dtype = str(target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).dtype).removeprefix("torch.")
     variant = str(settings.get("heads", "ssd"))
-    heads = load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device))
+    weights = declared_weights(target)
+    heads = load_heads(str(name), variant=variant, dtype=dtype, device=str(target.device), weights=weights)
     # Heads that this decoder never reads would cost as much as those that it does.
     return decoder.with_heads(heads.nearest(decoder.spatial.columns, decoder.spatial.rows))
 

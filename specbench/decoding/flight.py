@@ -17,7 +17,7 @@ from specbench.decoding.interfaces import START, Noise, Prompt, SpatialHeads, Ta
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.layout import Layout
 from specbench.decoding.redraft import Redraft
-from specbench.decoding.spatial import Spatial
+from specbench.decoding.spatial import Spatial, read_by
 from specbench.decoding.trace import Trace, stack
 from specbench.errors import UsageError
 
@@ -63,9 +63,12 @@ class Flight:
         return self.end[self.board.committed]
 
     def seen(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Of tokens at ``position`` [B, L]: hidden states [R, B, L, d] they were sampled from, embeddings [B, L, d]."""
+        """Of tokens at ``position`` [B, L], what heads read: the states [R, B, L, d] they were sampled from, before
+        or behind the final norm, and their embeddings [B, L, d].
+        """
         assert self.h is not None, "heads read what a pass has computed"
-        return self.h[:, self.board.rows, position], self.embedded(position)
+        h = read_by(self.heads, self.target, self.h[:, self.board.rows, position])
+        return h, self.embedded(position)
 
     def embedded(self, position: Tensor) -> Tensor:
         """Embeddings [B, L, d] of the tokens at ``position`` [B, L]."""

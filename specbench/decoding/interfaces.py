@@ -162,10 +162,15 @@ class VideoTarget(Protocol):
 class SpatialHeads(Protocol):
     """Trained heads that guess hidden states at other places of the grid (SSD, 2606.20543, section 3).
 
-    ``h`` [R, B, L, d] is the pre-norm hidden state *from which* a token was sampled, which is the target's output one
-    slot before it; ``e`` [B, L, d] that token's input embedding (``target.embed``). The results are predicted pre-norm
-    hidden states, which the target's own norm and head turn into logits.
+    ``h`` [R, B, L, d] is the hidden state *from which* a token was sampled, which is the target's output one slot
+    before it; ``e`` [B, L, d] that token's input embedding (``target.embed``). The results are predicted hidden states,
+    which the target's own norm and head turn into logits.
     """
+
+    @property
+    def post_norm(self) -> bool:
+        """Whether the states that go in and come out are those behind the target's final norm, not before it."""
+        ...
 
     @property
     def horizontal_offsets(self) -> int:

@@ -11,16 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from torch import Tensor
 
-from specbench.decoding.interfaces import Key, SpatialHeads
+from specbench.decoding.interfaces import Key, SpatialHeads, Target
 from specbench.decoding.laws import guide, law_of
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     from specbench.decoding.flight import Flight
+
+
+class Normed(Protocol):
+    """Heads, trained or in training, of which only one thing matters here: on which side of the norm they live."""
+
+    @property
+    def post_norm(self) -> bool:
+        """As :attr:`specbench.decoding.interfaces.SpatialHeads.post_norm`."""
+        ...
+
+
+def read_by(heads: Normed, target: Target, h: Tensor) -> Tensor:
+    """The states [..., d] that ``heads`` read, of pre-norm ones ``h`` [..., d]."""
+    return target.norm(h) if heads.post_norm else h
+
+
+def decoded(heads: Normed, target: Target, state: Tensor) -> Tensor:
+    """Logits [..., V] of states [..., d] that ``heads`` predicted: behind the final norm, and only once."""
+    return target.head(state if heads.post_norm else target.norm(state))
 
 
 @dataclass(frozen=True)
@@ -86,7 +105,7 @@ class Spatial:
     def _put(self, flight: Flight, slots: slice, hidden: Tensor, need: Tensor) -> None:
         """Decode ``hidden`` [R, B, L, d] to laws, draw, and put both on the board."""
         board, target = flight.board, flight.target
-        logits = target.head(target.norm(hidden))
+        logits = decoded(flight.heads, target, hidden)
         guidance = flight.sampling.guidance
         both = self.guide_drafts and guidance is not None and len(logits) == 2
         mixed = guide(logits[0], logits[1], guidance) if both and guidance is not None else logits[0]

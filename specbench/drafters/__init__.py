@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
+    from specbench.decoding.interfaces import SpatialHeads
     from specbench.drafters.heads import Heads
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -23,11 +24,19 @@ SHIPPED: dict[str, str] = {"mini-ssd.safetensors": "87da0523d0a9ef29"}
 """Shipped files and the hash of each: a stored image depends on the source of this file, and so on the weights."""
 
 
-def load_heads(target_name: str, variant: str = "ssd", dtype: str = "float32", device: str = "cpu") -> Heads:
+def load_heads(
+    target_name: str,
+    variant: str = "ssd",
+    dtype: str = "float32",
+    device: str = "cpu",
+    weights: str | None = None,
+) -> Heads:
     """Load the spatial heads ``variant`` of a target, e.g. ``load_heads("mini")``, frozen.
 
-    ``mini/tiny`` has seeded untrained heads of each variant, for tests. Raises UsageError when the target has no such
-    heads and names the command that trains them, SpecbenchError when a file is damaged.
+    ``weights`` is the hash of the target's weights, which the heads must have been trained on; None asks for no such
+    agreement. ``mini/tiny`` has seeded untrained heads, for tests, where nobody has trained any. Raises UsageError when
+    the target has no such heads and names the command that trains them, SpecbenchError when a file is damaged or
+    belongs to another target or to other weights of it.
     """
     import torch
 
@@ -36,16 +45,34 @@ def load_heads(target_name: str, variant: str = "ssd", dtype: str = "float32", d
     kind = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}.get(dtype)
     if kind is None:
         raise UsageError(f"heads run in float32, float64 or bfloat16, not {dtype!r}")
-    if target_name == "mini/tiny":
-        return untrained(width=32, horizontal=3, vertical=3, weights=f"untrained-{variant}").to(kind, device)
-    path = find(target_name, variant)
+    path = _look(target_name, variant)
+    if path is None and (target_name, variant) == ("mini/tiny", "ssd"):
+        return untrained(width=32, horizontal=3, vertical=3).to(kind, device)
+    path = path or find(target_name, variant)
     heads = Heads.read(path)
     expected = SHIPPED.get(path.name) if path.parent == WEIGHTS else None
     if expected is not None and heads.weights_hash != expected:
         raise SpecbenchError(f"{path} is not the file that was shipped ({expected}): reinstall specbench")
     if heads.target != target_name:
         raise SpecbenchError(f"{path} holds heads of {heads.target}, not of {target_name}")
+    if weights and heads.target_weights and heads.target_weights != weights:
+        raise SpecbenchError(
+            f"{path} holds heads that were trained on other weights of {target_name} ({heads.target_weights}) than are "
+            f"loaded ({weights}): train them again with `specbench train drafter=ssd model={target_name}`"
+        )
     return heads.to(kind, device)
+
+
+def doubt(heads: SpatialHeads | None, weights: str | None) -> str | None:
+    """Why it cannot be told whether ``heads`` belong to a target whose weights have this hash; None where it can.
+
+    Heads of a plugin's own say nothing of weights, and are its own affair.
+    """
+    trained_on = getattr(heads, "target_weights", None)
+    if trained_on is None or (trained_on and weights):
+        return None
+    why = "their file names no weights" if not trained_on else "the model declares no weights_hash"
+    return f"its heads may have been trained on other weights: {why}"
 
 
 def file_name(target_name: str, variant: str) -> str:
@@ -58,12 +85,16 @@ def file_name(target_name: str, variant: str) -> str:
 
 def find(target_name: str, variant: str) -> Path:
     """The file of these heads: the shipped one, else the one under ``--weights-root``; UsageError if there is none."""
-    name = file_name(target_name, variant)
-    roots = [WEIGHTS, *([Path(os.environ[ROOT]) / "drafters"] if os.environ.get(ROOT) else [])]
-    for root in roots:
-        if (root / name).is_file():
-            return root / name
+    path = _look(target_name, variant)
+    if path is not None:
+        return path
     raise UsageError(
         f"there are no {variant} heads for {target_name}: train them with `specbench train drafter=ssd "
         f"model={target_name}`, put the file into a folder DIR/drafters and give --weights-root DIR"
     )
+
+
+def _look(target_name: str, variant: str) -> Path | None:
+    name = file_name(target_name, variant)
+    roots = [WEIGHTS, *([Path(os.environ[ROOT]) / "drafters"] if os.environ.get(ROOT) else [])]
+    return next((root / name for root in roots if (root / name).is_file()), None)

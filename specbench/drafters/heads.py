@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,27 @@ from torch.nn import functional as F
 from specbench.errors import SpecbenchError
 
 EPSILON = 1e-6
+
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "e": ("e",),
+    "h_pre": ("h_pre",),
+    "h_post": ("h_post",),
+    "h_pre+e": ("h_pre", "e"),
+    "h_post+e": ("h_post", "e"),
+}
+"""What a head can read (SSD, Table 3): the token's embedding, the state it was sampled from before or behind the final
+norm. It predicts its first part, at the offset position. A predicted embedding is decoded as if it were a state before
+the norm; the paper does not say how else."""
+
+
+def is_post_norm(reads: str) -> bool:
+    """Whether heads of this input read and predict states behind the target's final norm."""
+    return INPUTS[reads][0] == "h_post"
+
+
+def parts(reads: str, state: Tensor, e: Tensor) -> tuple[Tensor, ...]:
+    """The parts of z: ``e`` and ``state`` [..., d], the latter on the side of the norm that :func:`is_post_norm` says."""
+    return tuple(e if name == "e" else state for name in INPUTS[reads])
 
 
 @dataclass(frozen=True)
@@ -91,6 +113,11 @@ class Heads:
     reads: str = "h_pre+e"
     weights_hash: str = ""
 
+    @property
+    def post_norm(self) -> bool:
+        """Whether these heads read and predict states behind the target's final norm."""
+        return is_post_norm(self.reads)
+
     def horizontal(self, h: Tensor, e: Tensor) -> Tensor:
         """States 1…k_h columns to the right: h [R, B, L, d], e [B, L, d] to [R, B, L, k_h, d]."""
         return self._run(h, e, slice(0, self.horizontal_offsets))
@@ -101,8 +128,8 @@ class Heads:
 
     def _run(self, h: Tensor, e: Tensor, which: slice) -> Tensor:
         chosen = {name: weight[which] for name, weight in self.stack.named_parameters()}
-        found: Tensor = torch.func.functional_call(self.stack, chosen, (h, e) if self.reads == "h_pre+e" else (h,))
-        return found
+        found: Tensor = torch.func.functional_call(self.stack, chosen, parts(self.reads, h, e))
+        return found.expand(*h.shape[:-1], *found.shape[-2:])  # embeddings are the same in both rows of an image
 
     def nearest(self, horizontal: int, vertical: int) -> Heads:
         """Only the first so many heads of each direction, so that no pass runs one that a method does not read."""
@@ -140,12 +167,19 @@ class Heads:
         try:
             with safe_open(path, "pt") as file:
                 about = json.loads(file.metadata()["heads"])
-                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-            stack = Stack(Shape(**about.pop("shape")))
-            stack.load_state_dict(state)
-            return cls(stack, **about, weights_hash=hashlib.sha256(path.read_bytes()).hexdigest()[:16])
-        except (SafetensorError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
-            raise SpecbenchError(f"{path} holds no spatial heads: {error}") from error
+                state = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
+            shape = Shape(**about.pop("shape"))
+            with torch.device("meta"):  # what a header asks for is allocated by nobody
+                stack = Stack(shape)
+            stack.load_state_dict(state, assign=True)
+            found = cls(stack, **about, weights_hash=hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+            if found.reads not in INPUTS or shape.inputs != len(INPUTS[found.reads]) * shape.width:
+                raise ValueError(f"{shape.inputs} inputs are not those of heads that read {found.reads!r}")
+            if found.horizontal_offsets + found.vertical_offsets != shape.heads or found.vertical_offsets < 0:
+                raise ValueError(f"its {shape.heads} heads are counted wrongly")
+            return found
+        except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise SpecbenchError(f"{path} holds no spatial heads: {' '.join(str(error).split())}") from error
 
 
 def untrained(width: int, horizontal: int, vertical: int, weights: str = "untrained", seed: int = 0) -> Heads:

@@ -73,6 +73,12 @@ def load_checkpoint(
     return loaded
 
 
+def declared_weights(target: Target) -> str | None:
+    """The hash of its weights that a target declares as ``weights_hash`` (text, or a function of nothing), or None."""
+    declared = getattr(target, "weights_hash", None)
+    return None if declared is None else str(declared() if callable(declared) else declared)
+
+
 def _precision(dtype: str, device: str) -> str:
     """Check that this machine can compute so."""
     if dtype not in DTYPES:

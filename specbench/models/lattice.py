@@ -163,6 +163,7 @@ class LatticeHeads:
     target: Lattice
     horizontal_offsets: int = 5
     vertical_offsets: int = 1
+    post_norm: bool = False
 
     def horizontal(self, h: Tensor, e: Tensor) -> Tensor:
         """[R, B, L, 2K] and [B, L, 2K] to [R, B, L, k_h, 2K]."""

@@ -83,6 +83,7 @@ class SeededHeads:
     seed: int = 0
     horizontal_offsets: int = OFFSETS
     vertical_offsets: int = OFFSETS
+    post_norm: bool = False
 
     def horizontal(self, h: Tensor, e: Tensor) -> Tensor:
         """[R, B, L, d] and [B, L, d] to [R, B, L, k_h, d]."""

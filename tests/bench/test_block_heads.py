@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from specbench.bench.config import compose
 from specbench.bench.planning import prepare
 from specbench.drafters.heads import untrained
 from specbench.errors import UsageError
+from tests.cli.commands import call
 
 WORDS = ["model=mini/tiny", "method=ssd", "method.columns=3", "prompts.limit=2"]
 
@@ -50,3 +53,33 @@ def test_a_method_by_name_brings_its_heads_and_knows_whether_it_is_lossless():
     expected = load_decoder("ar").decode(target, prompts, seed=3).tokens
     assert torch.equal(exact.decode(target, prompts, seed=3).tokens, expected)
     assert not torch.equal(load_decoder("mtp", columns=3).decode(target, prompts, seed=3).tokens, expected)
+
+
+@pytest.fixture
+def other_heads(tmp_path, monkeypatch):
+    """Heads for mini/tiny under a weights root, trained on the weights that are named; a function that writes them."""
+    monkeypatch.setenv("SPECBENCH_WEIGHTS_ROOT", str(tmp_path))
+    (tmp_path / "drafters").mkdir()
+    path = tmp_path / "drafters" / "mini-tiny-ssd.safetensors"
+
+    def write(weights):
+        replace(untrained(width=32, horizontal=3, vertical=3), target_weights=weights).write(path)
+        return path
+
+    return write
+
+
+def test_heads_of_other_weights_or_none_that_are_known(other_heads, tmp_path, capsys):
+    out = ("--out", str(tmp_path / "runs"))
+    path = other_heads("tiny-seed-1")
+    refused = call(capsys, "run", *WORDS, *out)
+    assert refused.code == 1 and "other weights of mini/tiny (tiny-seed-1) than are loaded (tiny-seed-0)" in refused.err
+    path.write_bytes(path.read_bytes()[:-9])
+    damaged = call(capsys, "run", *WORDS, *out)
+    assert damaged.code == 1 and f"{path} holds no spatial heads" in damaged.err
+    assert not (tmp_path / "runs").exists()  # AR decoded nothing either
+    other_heads("")
+    done = call(capsys, "run", *WORDS, *out)
+    assert done.code == 0 and "may have been trained on other weights" in done.out
+    other_heads("tiny-seed-0")
+    assert "may have been trained" not in call(capsys, "run", *WORDS, *out).out

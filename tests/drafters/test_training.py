@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from specbench.decoding.interfaces import SpatialHeads
 from specbench.decoding.laws import Sampling
-from specbench.drafters import SHIPPED, WEIGHTS, find, load_heads
+from specbench.drafters import SHIPPED, WEIGHTS, doubt, find, load_heads
 from specbench.drafters.heads import Heads, Shape, Stack
 from specbench.drafters.training import data, recipe
 from specbench.drafters.training.ssd import INPUTS, SpatialTask, offsets, shifted
@@ -229,9 +230,39 @@ def test_heads_of_ones_own_are_found_under_the_weights_root_and_damage_is_named(
     assert find("lumina", "ssd") == folder / "lumina-ssd.safetensors"
     with pytest.raises(SpecbenchError, match="holds heads of mini/tiny, not of lumina"):
         load_heads("lumina")
-    (folder / "lumina-ssd.safetensors").write_bytes(b"nothing")
-    with pytest.raises(SpecbenchError, match="holds no spatial heads"):
-        load_heads("lumina")
+    whole = (folder / "lumina-ssd.safetensors").read_bytes()
+    for damaged in (
+        b"nothing",
+        b"",
+        whole[:-40],
+        whole.replace(b"h_pre+e", b"h_pos+e"),
+        whole.replace(b"heads", b"haeds"),
+    ):
+        (folder / "lumina-ssd.safetensors").write_bytes(damaged)
+        with pytest.raises(SpecbenchError, match="holds no spatial heads"):
+            load_heads("lumina")
+
+
+def test_heads_of_other_weights_are_refused_and_trained_ones_come_before_untrained(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECBENCH_WEIGHTS_ROOT", str(tmp_path))
+    folder = tmp_path / "drafters"
+    folder.mkdir()
+    own = replace(load_heads("mini/tiny"), reads="h_post+e")
+    own.write(folder / "mini-tiny-ssd.safetensors")
+    assert load_heads("mini/tiny", weights="tiny-seed-0").reads == "h_post+e"
+    assert load_heads("mini/tiny").reads == "h_post+e"  # nobody asked
+    with pytest.raises(SpecbenchError, match=r"trained on other weights of mini/tiny \(tiny-seed-0\) than are loaded"):
+        load_heads("mini/tiny", weights="tiny-seed-1")
+    replace(own, target_weights="").write(folder / "mini-tiny-ssd.safetensors")
+    unsaid = load_heads("mini/tiny", weights="tiny-seed-1")
+    assert "their file names no weights" in (doubt(unsaid, "tiny-seed-1") or "")
+    assert "the model declares no weights_hash" in (doubt(own, None) or "")
+    assert doubt(own, "tiny-seed-0") is doubt(None, None) is None
+
+
+def test_untrained_heads_are_no_answer_to_a_name_that_nobody_trained():
+    with pytest.raises(UsageError, match="there are no nonsense heads for mini/tiny"):
+        load_heads("mini/tiny", "nonsense")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from specbench.drafters.training.data import SHARD, Images, captions, load_image
 from specbench.drafters.training.ssd import INPUTS, SpatialTask, acceptance, offsets
 from specbench.drafters.training.trainer import Plan, States, fit, plot_curve
 from specbench.errors import UsageError, unknown
+from specbench.models import declared_weights
 
 HELD_OUT = SHARD
 """Images that no head is trained on: acceptance is measured there."""
@@ -71,7 +72,7 @@ def train_ssd(
     curve = fit(task, states, plan, folder)
     spent = time.monotonic() - started
     path = folder / file_name(name, "ssd")
-    task.heads(name, str(getattr(target, "weights_hash", ""))).write(path)
+    task.heads(name, declared_weights(target) or "").write(path)
     print(f"curve: {plot_curve(curve, folder / 'curve.png', f'heads of {name}: SmoothL1 by offset')}")
     card = {"images": images, "plan": vars(plan), "seconds_this_run": round(spent, 1), "loss": _last(curve)}
     write_card(folder, path, task, {**card, "acceptance": acceptance(task, held, sampling)})

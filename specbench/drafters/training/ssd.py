@@ -7,7 +7,7 @@ Refuses to know: optimisers, checkpoints, how an image is decoded with heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,18 +16,10 @@ from torch.nn import functional as F
 
 from specbench.decoding.interfaces import START, Grid, Prompt, Target
 from specbench.decoding.laws import Sampling, guide, law_of
-from specbench.drafters.heads import Heads, Shape, Stack
+from specbench.decoding.spatial import decoded, read_by
+from specbench.drafters.heads import INPUTS, Heads, Shape, Stack, is_post_norm, parts
 from specbench.drafters.training.data import Images
 from specbench.errors import UsageError, unknown
-
-INPUTS: Mapping[str, tuple[str, ...]] = {
-    "e": ("e",),
-    "h_pre": ("h_pre",),
-    "h_post": ("h_post",),
-    "h_pre+e": ("h_pre", "e"),
-    "h_post+e": ("h_post", "e"),
-}
-"""What a head can read (Table 3). It predicts its first part, at the offset position."""
 
 
 def offsets(grid: Grid, horizontal: int, vertical: int) -> list[tuple[int, int]]:
@@ -83,10 +75,15 @@ class SpatialTask:
             task.units = tuple(float((x - x.mean((0, 1))).abs().mean()) for x in task.parts(*sample))
         return task
 
+    @property
+    def post_norm(self) -> bool:
+        """Whether states are read and predicted behind the target's final norm."""
+        return is_post_norm(self.reads)
+
     def parts(self, h: Tensor, e: Tensor) -> list[Tensor]:
         """What the heads read, in their units, from pre-norm states h and embeddings e."""
-        kinds = {"e": lambda: e, "h_pre": lambda: h, "h_post": lambda: self.target.norm(h)}
-        return [kinds[name]() / unit for name, unit in zip(INPUTS[self.reads], self.units, strict=False)]
+        read = parts(self.reads, read_by(self, self.target, h), e)
+        return [part / unit for part, unit in zip(read, self.units, strict=False)]
 
     def loss(self, h: Tensor, e: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Sum over heads of SmoothL1 between predicted and true states, mean over the sources inside the grid."""
@@ -146,12 +143,10 @@ def acceptance(task: SpatialTask, images: Images, sampling: Sampling, batch: int
         out = canvas.forward(torch.cat([torch.full_like(tokens[:, :1], START), tokens[:, :-1]], 1))
         assert out.h is not None
         e = task.target.embed(tokens).expand_as(out.h)
-        guessed = task.module(*task.parts(out.h, e))
         p = task._image(law_of(out.logits, sampling))
-        for head, place in enumerate(task.places):
+        for place, drafted in zip(task.places, drafts(task, out.h, e, sampling), strict=True):
             source, goal = shifted(place)
-            state = guessed[..., head, :] * task.units[0]
-            q = task._image(law_of(_logits(task, state, sampling), sampling))[source]
+            q = task._image(drafted)[source]
             wanted = p[goal]
             flat = torch.full_like(wanted, 1 / wanted.shape[-1])
             for name, law in (("heads", q), ("copy", p[source]), ("uniform", flat)):
@@ -160,8 +155,10 @@ def acceptance(task: SpatialTask, images: Images, sampling: Sampling, batch: int
     return total
 
 
-def _logits(task: SpatialTask, state: Tensor, sampling: Sampling) -> Tensor:
-    """Guided logits of predicted states [R, B, N, d]; what was predicted after the norm is not normed again."""
-    normed = state if INPUTS[task.reads][0] == "h_post" else task.target.norm(state)
-    logits = task.target.head(normed).float()
-    return logits[0] if len(logits) == 1 else guide(logits[0], logits[1], sampling.guidance or 1.0)
+def drafts(task: SpatialTask, h: Tensor, e: Tensor, sampling: Sampling) -> Iterator[Tensor]:
+    """What each head drafts from, head by head: its law q [B, N, V], from pre-norm h and embeddings e [R, B, N, d]."""
+    guessed = task.module(*task.parts(h, e)) * task.units[0]
+    for state in guessed.unbind(-2):
+        logits = decoded(task, task.target, state).float()
+        mixed = logits[0] if len(logits) == 1 else guide(logits[0], logits[1], sampling.guidance or 1.0)
+        yield law_of(mixed, sampling)
