@@ -44,7 +44,7 @@ def is_post_norm(reads: str) -> bool:
 
 
 def parts(reads: str, state: Tensor, e: Tensor) -> tuple[Tensor, ...]:
-    """The parts of z: ``e`` and ``state`` [..., d], the latter on the side of the norm that :func:`is_post_norm` says."""
+    """The parts of z: ``e`` and ``state``, both [..., d], the state on the side of the norm that ``reads`` says."""
     return tuple(e if name == "e" else state for name in INPUTS[reads])
 
 
