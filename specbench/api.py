@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench.bench import registry
+from specbench.bench import guards, registry
 from specbench.decoding import options
 from specbench.decoding.interfaces import Decoder, Generation, Noise, Prompt, Target
 from specbench.decoding.laws import Sampling
@@ -74,6 +74,8 @@ def load_decoder(
     for key in settings:
         if key not in (takes := {**chosen.settings, **dict.fromkeys(options.names_of(kind))}):
             raise unknown(f"setting of {method}", key, takes)
+    if window is not None:
+        guards.has_window({method: chosen}, [window])
     width = None if chosen.window is None else chosen.window if window is None else window
     merged = options.in_use({**chosen.settings, **settings}, settings)
     registry.build(method, merged, width, sampling or Sampling())  # unknown parts are refused here, not while decoding

@@ -68,11 +68,6 @@ class Cell:
         return digest(disk.dumps([plain, self.code]))[:16]
 
     @property
-    def width(self) -> int:
-        """Tokens evaluated in one pass."""
-        return 1 if self.terms.window is None else self.terms.window
-
-    @property
     def shown_window(self) -> int | None:
         """What reports say: 1 of AR, None of every other method without a window (blocks differ in size)."""
         return 1 if self.terms.method == "ar" else self.terms.window

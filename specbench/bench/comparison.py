@@ -92,9 +92,14 @@ def _store_of(document: Path, out: str) -> Path:
 
 def _only(name: str, found: list[Records]) -> Records:
     if len(found) != 1:
-        listed = ", ".join(f"{r.cell.id} ({r.cell.terms.method}, window {r.cell.width})" for r in found) or "none"
+        listed = ", ".join(_called(r.cell) for r in found) or "none"
         raise UsageError(f"{name!r} must mean one cell, and it means {len(found)}: {listed}")
     return found[0]
+
+
+def _called(cell: Cell) -> str:
+    window = "" if cell.shown_window is None else f", window {cell.shown_window}"
+    return f"{cell.id} ({cell.terms.method}{window})"
 
 
 def _fields(cell: Cell) -> set[str]:
@@ -159,7 +164,7 @@ def _comparison(a: Records, b: Records, common: Sequence[Key]) -> dict[str, Any]
 def _sentence(a: Records, b: Records, n: int, passes: stats.Interval, clocks: stats.Interval | None, timed: int) -> str:
     def name(records: Records) -> str:
         return records.cell.terms.method + (
-            "" if records.cell.terms.window is None else f" at window {records.cell.width}"
+            "" if records.cell.terms.window is None else f" at window {records.cell.terms.window}"
         )
 
     text = f"Over {n} common image{'s' * (n != 1)}, {name(a)} needs {_span(passes)} times the passes of {name(b)}"

@@ -90,7 +90,7 @@ def _measure(model: str, tell: Callable[[Event], None]) -> list[dict[str, Any]]:
                 "cell": _name(job),
                 "model": job.label.model,
                 "method": job.label.method,
-                "window": job.cell.width,
+                "window": job.cell.shown_window,
                 "weights": job.cell.terms.weights,
                 "prompts": job.cell.terms.prompts,
                 "nfe_total": sum(passes),

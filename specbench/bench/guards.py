@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from specbench.bench.registry import Method
 
 
 def check_name(kind: str, name: object) -> None:
@@ -30,6 +33,24 @@ def takes(name: str, factory: Callable[..., object], given: Mapping[str, Any]) -
         signature.bind(**given)
     except TypeError as error:
         raise UsageError(f"method {name!r} does not take these settings: {error}") from error
+
+
+def has_window(methods: Mapping[str, Method], asked: Iterable[object]) -> None:
+    """Raise :class:`UsageError` for a window that none of ``methods`` has: it would be set and change nothing.
+
+    In a sweep those that have one take it. AR may be given the 1 that it is said to have.
+    """
+    if any(method.window is not None for method in methods.values()):
+        return
+    kinds = {str(method.settings.get("decoder")) for method in methods.values()}
+    if kinds == {"ar"} and {str(window) for window in asked} == {"1"}:
+        return
+    why = {
+        "ar": ": a pass reads one token",
+        "block": ": a pass reads a block of the grid (method.columns, method.rows)",
+    }
+    reason = why.get(kinds.pop(), "") if len(kinds) == 1 else ""
+    raise UsageError(f"method {' or '.join(methods)} has no window{reason}")
 
 
 def has_device(device: str) -> None:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specbench.bench import paths, registry
+from specbench.bench import guards, paths, registry
 from specbench.decoding import options
 from specbench.errors import UsageError, unknown
 
@@ -81,6 +81,8 @@ def parse(words: Sequence[str]) -> list[Override]:
                 raise unknown("prompt set" if group == "prompts" else group, value, choices(group))
     chosen = found["method"].values if "method" in found else tuple(registry.methods())
     known = {*FIXED, *method_keys(chosen)}
+    if "window" in found and set(found["window"].values) != {"null"}:
+        guards.has_window({name: registry.methods()[name] for name in chosen}, found["window"].values)
     for key in found:
         if key in method_keys(registry.methods()) - known:
             raise UsageError(f"method {' or '.join(chosen)} has no setting {key.removeprefix('method.')!r}")

@@ -18,6 +18,7 @@ from specbench.bench import diagnosis, metrics, registry, store, weights
 from specbench.bench.cells import Cell, cell_of, weights_hash
 from specbench.bench.config import PromptRequest, RunRequest
 from specbench.bench.events import CellLabel
+from specbench.decoding import block_options
 from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -36,12 +37,19 @@ class Job:
     request: RunRequest
     cell: Cell
     decoder: Decoder
+    widths: tuple[int, ...] = (1,)
+    """Tokens of a pass, the most last: the window, or what blocks are long."""
 
     @property
     def label(self) -> CellLabel:
         """How people call it."""
         r = self.request
         return CellLabel(self.cell.id, r.model, r.method, r.window, r.seed)
+
+    @property
+    def width(self) -> int:
+        """The most tokens that one pass evaluates."""
+        return self.widths[-1]
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,10 @@ def _job(request: RunRequest, sampling: Sampling, target: Target, weights_are: s
     named = request
     if hashed and not hashed.startswith("untrained") and hashed not in drafters.SHIPPED.values():
         named = replace(request, settings={**request.settings, "heads": f"{request.settings['heads']}@{hashed}"})
-    return Job(request, cell_of(named, weights_are, prompts), decoder)
+    grid = target.grid
+    blocks = request.settings.get("decoder") == "block"
+    lengths = block_options.widths(request.settings, grid.columns, grid.size, grid.row_ends) if blocks else ()
+    return Job(request, cell_of(named, weights_are, prompts), decoder, (*lengths,) or (request.window or 1,))
 
 
 def _build(request: RunRequest, sampling: Sampling, target: Target | None = None) -> Decoder:
@@ -260,7 +271,7 @@ def plan(requests: Sequence[RunRequest], out: str | Path = "runs", clocks: bool 
                     "id": label.id,
                     "model": label.model,
                     "method": label.method,
-                    "window": job.cell.width,
+                    "window": job.cell.shown_window,
                     "seed": label.seed,
                     "tokens": group.target.grid.size,
                     "images": len(wanted),

@@ -81,7 +81,7 @@ def _side_by_side(runs: Sequence[_GroupRun], requests: Sequence[RunRequest], wor
                     tasks.append(Task(at, number, groups[at].jobs.index(job), mine.new(job, each)))
                 else:
                     mine.outcome.total -= len(each.keys)
-    tasks.sort(key=lambda task: -groups[task.group].jobs[task.job].cell.width)
+    tasks.sort(key=lambda task: -groups[task.group].jobs[task.job].width)
 
     def skip(task: Task) -> bool:
         mine = runs[task.group]
@@ -192,8 +192,8 @@ class _GroupRun:
                 continue
             if job is self.group.jobs[0]:
                 self._stop(other, "skipped", f"its AR baseline is {state}: {sentence}")
-            elif state == "oom" and other.cell.width >= job.cell.width:
-                self._stop(other, "skipped", f"{job.request.method} ran out of memory at window {job.cell.width}")
+            elif state == "oom" and other.width >= job.width:
+                self._stop(other, "skipped", f"{job.request.method} ran out of memory at {job.width} tokens a pass")
 
     def _stop(self, job: Job, state: str, message: str) -> None:
         self.dead.add(job.cell.id)
@@ -251,7 +251,7 @@ class _GroupRun:
         from specbench.bench.probe import WINDOWS, cost_curve
 
         group = self.group
-        windows = {*WINDOWS, *(job.cell.width for job in group.jobs)}
+        windows = {*WINDOWS, *(width for job in group.jobs for width in job.widths)}
         try:
             curve = cost_curve(group.target, group.sampling, group.items[0], sorted(windows), group.request.device)
         except Exception as error:

@@ -6,11 +6,13 @@ Refuses to know: torch, and what is in a checkpoint.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specbench.bench import paths, registry
 from specbench.bench.config import RunRequest
+from specbench.decoding import block_options
 from specbench.errors import SpecbenchError
 from specbench.models import source
 
@@ -85,7 +87,7 @@ def memory(request: RunRequest) -> dict[str, Any] | None:
     sizes: Mapping[str, float] = registry.model(request.model).sizes
     if not sizes:
         return None
-    width, batch, each = request.window or 1, request.batch, BYTES[request.dtype]
+    width, batch, each = _width(request, sizes), request.batch, BYTES[request.dtype]
     rows = batch * (1 if request.sampling["guidance"] in (None, 1) else 2)
     head = sizes["width"] / sizes["heads"]
     prompt = sizes.get("prompt", PROMPT)
@@ -95,10 +97,20 @@ def memory(request: RunRequest) -> dict[str, Any] | None:
     fed = rows * (prompt + width)
     hidden = fed * (4 * sizes["width"] + 3 * sizes["feedforward"]) * each
     codes = width * sizes["codes"] * (rows * (each + 4) + batch * 5 * 4)
+    shown = None if request.settings.get("decoder") == "block" else width
     parts = {"weights": weights / GIB, "kv_cache": cache / GIB, "activations": (hidden + codes) / GIB}
-    return {"model": request.model, "dtype": request.dtype, "window": width, "batch": batch} | {
+    return {"model": request.model, "dtype": request.dtype, "window": shown, "batch": batch} | {
         key: round(value, 3) for key, value in {**parts, "total": sum(parts.values())}.items()
     }
+
+
+def _width(request: RunRequest, sizes: Mapping[str, float]) -> int:
+    """The most tokens of a pass: the window, or the longest block of the grid (square where no columns are named)."""
+    if request.settings.get("decoder") != "block":
+        return request.window or 1
+    tokens = int(sizes["tokens"])
+    columns = int(sizes.get("columns", math.isqrt(tokens)))
+    return block_options.widths(request.settings, columns, tokens, bool(sizes["row_ends"]))[-1]
 
 
 PROMPT = 64

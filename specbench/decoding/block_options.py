@@ -92,3 +92,18 @@ def lossless(settings: Mapping[str, Any]) -> bool:
         return bool(sampled)
     known = chosen["redraft"] == "gumbel" or (sampled and chosen["law"] == "previous")
     return bool(chosen["rounds"] == "exact" and known)
+
+
+def widths(settings: Mapping[str, Any], columns: int, size: int, row_ends: bool = False) -> list[int]:
+    """How many tokens the passes of these blocks read on a grid of ``columns`` and ``size`` tokens, the most last.
+
+    Left out are the first pass and what the ends of rows and images cut shorter.
+    """
+    chosen = {**DEFAULTS, **settings}
+    inside = chosen["rows"] > 0 or row_ends  # no block runs across the end of its row, whose first token has none
+    across = min(chosen["columns"], (columns if inside else size) - 1)
+    more = int(chosen["correct"] == "truncate")  # the token behind the block is drawn in the same pass
+    bonus = int(chosen["bonus"] and across < (columns if inside else size) - 1)
+    alone = 1 if chosen["commit"] == "row" else chosen["rows"]
+    down = {min(rows * columns, size - columns) for rows in (alone, chosen["rows"]) if rows}
+    return sorted({max(1, width + more) for width in (across, across + bonus, *(down if chosen["rows"] else ()))})

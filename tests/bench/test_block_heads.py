@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from specbench import drafters, load_decoder, load_target
+from specbench.bench import weights
 from specbench.bench.config import compose
 from specbench.bench.planning import prepare
 from specbench.drafters.heads import untrained
@@ -31,12 +33,12 @@ def test_a_planned_cell_has_the_heads_of_its_target():
 def test_heads_from_elsewhere_are_a_term(monkeypatch):
     own = planned().cell.id
     found = {}
-    for weights in ("one", "two"):
-        heads = untrained(width=32, horizontal=3, vertical=3, weights=weights)
+    for digest in ("one", "two"):
+        heads = untrained(width=32, horizontal=3, vertical=3, weights=digest)
         monkeypatch.setattr(drafters, "load_heads", lambda *_, _heads=heads, **__: _heads)
         job = planned()
-        assert job.cell.terms.settings["heads"] == f"ssd@{weights}"
-        found[job.cell.id] = weights
+        assert job.cell.terms.settings["heads"] == f"ssd@{digest}"
+        found[job.cell.id] = digest
     assert len(found) == 2 and own not in found
 
 
@@ -49,6 +51,8 @@ def test_a_method_by_name_brings_its_heads_and_knows_whether_it_is_lossless():
     target = load_target("mini/tiny", dtype="float64")
     prompts = ["a red ring", "a blue star"]
     exact = load_decoder("ssd", columns=3, rounds="exact", redraft="gumbel", stop="fixed_point")
+    with pytest.raises(UsageError, match="method ssd has no window"):
+        load_decoder("ssd", window=8)
     assert exact.lossless and not load_decoder("ssd", columns=3).lossless
     expected = load_decoder("ar").decode(target, prompts, seed=3).tokens
     assert torch.equal(exact.decode(target, prompts, seed=3).tokens, expected)
@@ -83,3 +87,25 @@ def test_heads_of_other_weights_or_none_that_are_known(other_heads, tmp_path, ca
     assert done.code == 0 and "may have been trained on other weights" in done.out
     other_heads("tiny-seed-0")
     assert "may have been trained" not in call(capsys, "run", *WORDS, *out).out
+
+
+def test_blocks_show_no_window_and_the_curve_times_their_widths(tmp_path, capsys):
+    words = ["model=mini/tiny", "method=scd,ssd", "window=4", "method.columns=3", "prompts.limit=1"]
+    out = ("--out", str(tmp_path))
+    dry = json.loads(call(capsys, "sweep", *words, *out, "--dry-run", "--json").out)
+    assert [(cell["method"], cell["window"]) for cell in dry["cells"]] == [("ar", 1), ("scd", 4), ("ssd", None)]
+    done = json.loads(call(capsys, "sweep", *words, *out, "--json").out)
+    assert {1, 3, 4} <= set(done["cost_curve"]["windows"])
+    assert "was not timed" not in call(capsys, "sweep", *words, *out).out
+
+
+def test_memory_is_that_of_a_block():
+    def memory(*words):
+        (request,) = compose(["model=lumina", *words])
+        return weights.memory(request)
+
+    one, four = memory("method=ssd"), memory("method=ssd", "method.rows=4")
+    assert one["window"] is four["window"] is None
+    assert one["activations"] == memory("method=scd", "window=48")["activations"]
+    assert four["activations"] == memory("method=scd", "window=192")["activations"]
+    assert memory("method=ar")["window"] == 1

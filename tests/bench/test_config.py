@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,26 @@ def test_a_missing_prompt_file_is_named() -> None:
 def test_a_setting_that_the_method_lacks_is_refused() -> None:
     with pytest.raises(UsageError, match="method ar has no setting 'fill'"):
         bench.compose(["method=ar", "method.fill=left"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["method=ssd", "window=16"], "method ssd has no window: a pass reads a block (method.columns"),
+        (["method=mtp,ssd", "window=16"], "method mtp or ssd has no window: a pass reads a block"),
+        (["method=ar", "window=16,32"], "method ar has no window: a pass reads one token"),
+        (["method=ar,ssd", "window=16"], "method ar or ssd has no window"),
+    ],
+)
+def test_a_window_that_no_method_has_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        bench.compose(words)
+    with pytest.raises(UsageError, match="has no window"):
+        bench.explain([word.split(",")[0] for word in words])
+    assert bench.compose([words[0], "window=null"])
+    assert bench.compose(["method=ar", "window=1"])[0].window is None
+    ssd, scd = bench.compose(["method=ssd,scd", "window=16"])
+    assert (ssd.window, scd.window) == (None, 16)
 
 
 def test_commas_sweep_and_points_that_ask_for_the_same_are_folded() -> None:

@@ -21,7 +21,7 @@ Ask = Callable[..., Any]
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["method=ar", "window=-5"], "window must be at least 1, not -5"),
+        (["method=ar,sjd", "window=-5"], "window must be at least 1, not -5"),
         (["sampling.temperature=1e-40"], "at least 0.001 and at most 1000"),
         (["sampling.temperature=1e30"], "at least 0.001 and at most 1000"),
         (["sampling.top_p=1e-320"], "at least 1e-06 and at most 1"),

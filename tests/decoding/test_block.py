@@ -131,6 +131,34 @@ def test_passes_by_setting(more, passes):
     assert decode(**more).trace.nfe.tolist() == [passes] * len(PROMPTS)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"rows": 2},
+        {"rows": 2, "staged": 1},
+        {"rows": 5, "commit": "group"},
+        {"rows": 0, "rounds": 1},
+        {"rows": 0, "bonus": True, "columns": 2},
+        {"rows": 0, "rounds": 0, "columns": 1},
+        {"bonus": True, "columns": 3},
+        EXACT,
+        FIXED,
+        {**FIXED, "rows": 2},
+        STRICT,
+        {"rows": 0, **STRICT},
+    ],
+)
+@pytest.mark.parametrize("grid", [SMALL, Grid(8, 4), Grid(6, 6, row_ends=True)])
+def test_widths_are_those_of_the_passes(grid, settings):
+    """Every width that is announced is read by some pass, none is wider, and most passes have one of them."""
+    told = block_options.widths(settings, grid.columns, grid.size, grid.row_ends)
+    read = decode(grid, **settings).trace.window.flatten().tolist()
+    assert max(told) == max(read)
+    assert set(told) <= set(read)
+    assert told == sorted(told)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("grid", [SMALL, Grid(6, 6, row_ends=True)])
 def test_shared_noise_and_enough_rounds_give_the_tokens_of_ar(grid, rows):
