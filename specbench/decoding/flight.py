@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specbench.decoding.board import Board, Window
 from specbench.decoding.clock import Clock, device_of
-from specbench.decoding.interfaces import START, Noise, Prompt, SpatialHeads, Target
+from specbench.decoding.interfaces import START, Noise, Prompt, SpatialHeads, Target, tell
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.layout import Layout
 from specbench.decoding.redraft import Redraft
@@ -87,6 +87,7 @@ class Flight:
         """
         board, ahead = self.board, self.board.positions(self.board.committed, width)
         self.noise.advance(self.moved)
+        tell(self.canvas, self.moved)
         live = ahead < end[:, None]
         token = torch.where(live, board.tokens.gather(1, ahead), 0).clamp(min=0)
         self.clock.lap("sampling")

@@ -107,6 +107,17 @@ class Canvas(Protocol):
         ...
 
 
+def tell(canvas: Canvas, moved: int) -> None:
+    """Say before a pass that no row has kept more than ``moved`` codes since the last one.
+
+    Heard by a canvas with a method ``advance(moved)``, which may then read less of its cache. Nobody must be told, and
+    no law changes by it: whoever is not must reckon with every code that was fed.
+    """
+    advance = getattr(canvas, "advance", None)
+    if advance is not None:
+        advance(moved)
+
+
 @runtime_checkable
 class Target(Protocol):
     """The autoregressive model whose law must be preserved."""

@@ -28,7 +28,7 @@ from specbench.decoding.accept import Accept, bound
 from specbench.decoding.board import Board, Window, look
 from specbench.decoding.clock import Clock, device_of
 from specbench.decoding.fill import Fill
-from specbench.decoding.interfaces import START, Generation, Grid, Noise, Prompt, Target
+from specbench.decoding.interfaces import START, Generation, Grid, Noise, Prompt, Target, tell
 from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.noise import AddressedNoise, as_prompts
 from specbench.decoding.predict import Plain, Predict
@@ -149,6 +149,7 @@ class Jacobi:
         left, moved = size, 0
         while left:
             noise.advance(moved)
+            tell(canvas, moved)
             window = look(board, min(self.window, left), tree.side)
             nodes = tree.grow(noise, window, last)
             clock.lap("sampling")

@@ -27,7 +27,7 @@ from specbench.models import checkpoint
 from specbench.models.cosmos_frames import Shape, given_codes, script, uint8_frames
 from specbench.models.prompted import Prefix, PromptedCanvas, PromptedTarget
 from specbench.models.source import Located
-from specbench.models.trunk import Slab
+from specbench.models.trunk import Slab, attend, scores_of
 
 UNSUPPORTED = ("insert_cross_attn", "apply_abs_pos_emb", "apply_yarn", "fuse_qkv")
 """Settings of other members of the family."""
@@ -121,7 +121,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: CosmosConfig) -> None:
         super().__init__()
-        self.size, self.groups = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+        self.size = config.head_dim
         inner, shared = config.num_attention_heads * self.size, config.num_key_value_heads * self.size
         self.wq, self.wk, self.wv, self.wo = (
             nn.Linear(*shape, bias=False)
@@ -129,20 +129,12 @@ class Attention(nn.Module):
         )
         self.q_norm, self.k_norm = (nn.RMSNorm(self.size, config.rms_norm_eps) for _ in range(2))
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor, cache: Slab, layer: int) -> Tensor:
-        """[rows, S, d] to the same; ``mask`` [rows, 1, groups·S, slots].
-
-        The queries that share a key head stand one behind the other: keys and values are then read once, not copied
-        for each of them.
-        """
-        rows, fed, _ = x.shape
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], scores: Tensor, cache: Slab, layer: int) -> Tensor:
+        """[rows, S, d] to the same; ``scores`` [rows, 1, groups·S, span] are added."""
         query, key, value = (w(x).unflatten(2, (-1, self.size)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         query, key = rotate(self.q_norm(query), turn), rotate(self.k_norm(key), turn)
         keys, values = cache.update(key, value, layer)
-        query = query.reshape(rows, -1, self.groups * fed, self.size)
-        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-        out = out.reshape(rows, -1, fed, self.size).transpose(1, 2).flatten(2)
-        return self.wo(out)
+        return self.wo(attend(query, keys, values, scores).transpose(1, 2).flatten(2))
 
 
 def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
@@ -174,9 +166,9 @@ class Layer(nn.Module):
         self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size)
         self.attention_norm, self.ffn_norm = (nn.RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in range(2))
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor, cache: Slab, layer: int) -> Tensor:
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], scores: Tensor, cache: Slab, layer: int) -> Tensor:
         """[rows, S, d] to the same."""
-        x = x + self.attention(self.attention_norm(x), turn, mask, cache, layer)
+        x = x + self.attention(self.attention_norm(x), turn, scores, cache, layer)
         return x + self.feed_forward(self.ffn_norm(x))
 
 
@@ -211,10 +203,10 @@ class CosmosNetwork(nn.Module):
         self.turns = (self.turns[0].to(x.device), self.turns[1].to(x.device))
         at = position.clamp(max=self.config.tokens - 1)
         turn = (self.turns[0][at][:, None], self.turns[1][at][:, None])
-        mask = mask.repeat(1, 1, self.config.num_attention_heads // self.config.num_key_value_heads, 1)
+        scores = scores_of(mask, x.dtype, self.config.num_attention_heads // self.config.num_key_value_heads)
         tapped = {}
         for number, layer in enumerate(self.layers):
-            x = layer(x, turn, mask, cache, number)
+            x = layer(x, turn, scores, cache, number)
             if number in taps:
                 tapped[number] = x
         return x, tapped

@@ -9,7 +9,7 @@ Offsets count slots behind the prompt; the prompt's last token is offset -1 and 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -35,9 +35,15 @@ class Layout(NamedTuple):
     sees: Tensor | None = None
 
 
-def place(code: Tensor, columns: int | None) -> Tensor:
+@overload
+def place(code: int, columns: int | None) -> int: ...
+@overload
+def place(code: Tensor, columns: int | None) -> Tensor: ...
+def place(code: int | Tensor, columns: int | None) -> int | Tensor:
     """Offset of a code; of -1, the prompt's last token, it is -1."""
-    return code if columns is None else code + code.clamp(min=0) // columns
+    if columns is None:
+        return code
+    return code + (max(code, 0) if isinstance(code, int) else code.clamp(min=0)) // columns
 
 
 def longest(width: int, columns: int | None, tree: bool) -> int:

@@ -23,7 +23,7 @@ from specbench.models import checkpoint
 from specbench.models.llamagen_text import LENGTH, Captions
 from specbench.models.prompted import Prefix, PromptedTarget
 from specbench.models.source import Located
-from specbench.models.trunk import Slab, Trunk
+from specbench.models.trunk import Slab, Trunk, attend
 from specbench.models.vqgan import VQConfig, VQDecoder
 
 MODEL_FILE, PICTURE_FILE = "t2i_XL_stage1_256.pt", "vq_ds16_t2i.pt"
@@ -144,11 +144,11 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor, cache: Slab, turns: Tensor) -> Tensor:
+    def forward(self, x: Tensor, scores: Tensor, cache: Slab, turns: Tensor) -> Tensor:
         """[rows, S, d] to the same."""
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.wqkv(x).chunk(3, -1))
         keys, values = cache.update(turn(k, turns), v, self.number)
-        out = F.scaled_dot_product_attention(turn(q, turns), keys, values, attn_mask=mask)
+        out = attend(turn(q, turns), keys, values, scores)
         mixed: Tensor = self.wo(out.transpose(1, 2).flatten(2))
         return mixed
 

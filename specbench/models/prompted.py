@@ -20,7 +20,7 @@ from torch import Tensor
 from specbench.decoding.interfaces import Forward, Grid, Prompt
 from specbench.decoding.laws import guide
 from specbench.models import layout as layouts
-from specbench.models.trunk import Slab, Trunk
+from specbench.models.trunk import Slab, Trunk, in_steps
 
 
 class Prefix(NamedTuple):
@@ -127,7 +127,9 @@ class PromptedTarget:
 class PromptedCanvas:
     """Images in flight on a :class:`PromptedTarget`; rows are stacked [conditional…, unconditional…].
 
-    ``committed`` [B] counts committed codes; the next pass writes from the slot of the last of them on.
+    ``committed`` [B] counts committed codes; the next pass writes from the slot of the last of them on. The host does
+    not know it, but that no row has committed more than ``reach``, and in the last ``keep`` no more than ``moved``: a
+    pass reads no slot of the cache beyond.
     """
 
     def __init__(self, target: PromptedTarget, prompts: Sequence[Prompt], guidance: float | None) -> None:
@@ -139,12 +141,14 @@ class PromptedCanvas:
         self.length = grid.size + (grid.size // grid.columns if grid.row_ends else 0)
         self.committed = torch.zeros(len(prompts), dtype=torch.int64, device=target.device)
         self.cache: Slab | None = None
+        self.reach = self.moved = self.width = 0
         self.nodes = 0  # of the tree that the last pass was, 0 if it was a chain
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, parents: Tensor | None = None, taps: Sequence[int] = ()) -> Forward:
         """One pass over provisional tokens; see :class:`specbench.decoding.interfaces.Canvas`."""
         width, last = tokens.shape[1], self._last()
+        self.reach, self.moved, self.width = min(self.reach + self.moved, self.target.grid.size), 0, width
         if parents is None:
             layout = layouts.chain(last, width, self.columns)
         else:
@@ -162,6 +166,7 @@ class PromptedCanvas:
             slot, place = torch.cat([before, slot], 1), torch.cat([before, place], 1)
         self.cache.reserve(room)
         self.cache.at = prefix + slot
+        self.cache.span = in_steps(prefix + layouts.place(self.reach - 1, self.columns) + layout.slot.shape[1])
         position = self.target.positions(self.prompt, place)
         h, tapped = self.network.trunk(embedded, position, self._sees(layout.sees), self.cache, taps)
         h, *rest = (self._read(x[:, skip:], layout) for x in (h, *tapped.values()))
@@ -180,12 +185,12 @@ class PromptedCanvas:
         return torch.where(layout.end[..., None], self.network.row_end(), embedded)
 
     def _sees(self, within: Tensor | None) -> Tensor:
-        """[rows, 1, S, slots] bool: a token sees what stands before it and itself; of a tree, its ancestors.
+        """[rows, 1, S, span] bool: a token sees what stands before it and itself; of a tree, its ancestors.
 
         Padding is seen by nobody but itself (a softmax over nothing is not a number).
         """
         assert self.cache is not None
-        key, at = torch.arange(self.cache.slots, device=self.cache.at.device), self.cache.at
+        key, at = torch.arange(self.cache.span, device=self.cache.at.device), self.cache.at
         if within is None:
             mask = key <= at[..., None]
         else:
@@ -226,4 +231,11 @@ class PromptedCanvas:
             source, to = layouts.kept(self._last(), path.repeat(self.rows, 1), self.nodes, self.columns)
             prefix = self.prompt.ids.shape[1]
             self.cache.move(prefix + source, prefix + to)
-        self.committed = self.committed + n
+        self.committed, self.moved = self.committed + n, self.width
+
+    def advance(self, moved: int) -> None:
+        """No row has kept more than ``moved`` codes since the pass before: less of the cache is then read.
+
+        A loop that knows may say so before a pass. It changes no law.
+        """
+        self.moved = min(self.moved, moved)

@@ -7,18 +7,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.bench import registry
 from specbench.decoding.build import build_decoder
 from specbench.decoding.interfaces import START, Forward, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.models.source import Bundle, Located
+from tests.decoding.test_loop import HostWaits, waits
 
 PROMPTS = [Prompt("a", "a red circle"), Prompt("b", "two stars above a very blue square"), Prompt("c", "")]
-DATA_DEPENDENT = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal", "aten.masked_select")
 
 
 def load_folder(family: str, folder: Path, dtype: torch.dtype = torch.float32, **recipe: Any) -> Any:
@@ -104,29 +104,34 @@ def check_replay_is_ar(target: Target, window: int = 12) -> None:
     assert int(replay.trace.nfe.max()) < target.grid.size, "replay saved no pass: the check sees nothing"
 
 
-class Waits(TorchDispatchMode):
-    """Counts operations whose result the host must wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += any(str(func).startswith(name) for name in DATA_DEPENDENT)
-        return func(*args, **(kwargs or {}))
-
-
 def check_passes_never_wait(target: Target) -> None:
-    """A pass and what is kept of it cost no wait: the one per pass that there may be belongs to the loop."""
+    """A pass and what is kept of it cost no wait, chain or tree: the one per pass that there may be is the loop's."""
     tokens = codes(target)
     canvas, last = advanced(target, tokens, [3, 5, 4])
-    with Waits() as waits:
+    with HostWaits() as waiting:
         canvas.forward(torch.cat([last, tokens[:, 6:9]], 1))
         canvas.keep(torch.tensor([1, 2, 3]))
         parents = torch.tensor([[-1, 0, 0, 1]]).expand(3, -1)
         canvas.forward(torch.cat([last, tokens[:, 6:9]], 1), parents)
         canvas.keep(torch.tensor([1, 2, 3]), torch.tensor([[0, 1, 3]]).expand(3, -1))
-    assert waits.count == 0
-    with Waits() as waits:
+    assert waiting.seen == []
+    with HostWaits() as waiting, torch.inference_mode():  # as a pass runs: the counter must see a read there
         int(last.sum())
-    assert waits.count == 1, "the counter sees nothing"
+    assert waiting.seen == ["item"], "the counter sees nothing"
+
+
+def check_decodes_wait_once_per_pass(target: Target) -> None:
+    """Whole images: AR waits for nothing, a window and a tree for one number per pass.
+
+    What reading the prompts waits for comes on top: LlamaGen's text encoder looks at its masks, once per image.
+    """
+    sampling, jacobi = Sampling(guidance=guided(target)), {"decoder": "jacobi", "redraft": "maximal"}
+    ways = [({"decoder": "ar"}, None), (jacobi, 12), (jacobi | {"tree": "siblings", "children": 2, "depth": 2}, 12)]
+    target.begin(PROMPTS, sampling.guidance).forward(start())  # tables that are made once, given frames that are read
+    with HostWaits() as reading:
+        target.begin(PROMPTS, sampling.guidance)
+    for settings, window in ways:
+        decoder = build_decoder(settings, window, sampling)
+        seen, passes = waits(lambda decoder=decoder: decoder.decode(target, PROMPTS, seed=1), pytest.MonkeyPatch)
+        loop = [] if window is None else ["item"] * passes + ["cpu"] * 3  # counters, fixed_pass, changes: at the end
+        assert sorted(seen) == sorted(reading.seen + loop), settings

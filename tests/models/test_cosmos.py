@@ -29,6 +29,7 @@ from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
     agree,
+    check_decodes_wait_once_per_pass,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
@@ -120,6 +121,10 @@ def test_replay_is_ar_token_for_token(target):
 
 def test_passes_never_wait_for_the_device(target):
     check_passes_never_wait(target)
+
+
+def test_decodes_wait_once_per_pass(target):
+    check_decodes_wait_once_per_pass(target)
 
 
 def test_taps_are_the_states_between_layers(target):

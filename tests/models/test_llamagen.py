@@ -27,6 +27,7 @@ from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
     agree,
+    check_decodes_wait_once_per_pass,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
@@ -167,6 +168,10 @@ def test_replay_is_ar_token_for_token(tmp_path):
 
 def test_passes_never_wait_for_the_device(target):
     check_passes_never_wait(target)
+
+
+def test_decodes_wait_once_per_pass(target):
+    check_decodes_wait_once_per_pass(target)
 
 
 def test_more_slots_than_captions_need_change_nothing(target, monkeypatch):
