@@ -260,7 +260,7 @@ def test_out_of_memory_skips_the_wider_windows(ask: Ask, tmp_path: Path, spies: 
         ("spy", 2): "oom",
         ("spy", 4): "skipped",
     }
-    assert "ran out of memory at window 2" in found["spy", 4]["error"]
+    assert "ran out of memory at 2 tokens a pass" in found["spy", 4]["error"]
 
 
 def test_a_failed_baseline_skips_what_is_compared_with_it(
