@@ -18,7 +18,7 @@ from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.layout import Layout
 from specbench.decoding.redraft import Redraft
 from specbench.decoding.spatial import Spatial, read_by
-from specbench.decoding.trace import Trace, stack
+from specbench.decoding.trace import Trace, rows_finished, stack
 from specbench.errors import UsageError
 
 Watch = Callable[[Window, Tensor, Tensor], None]
@@ -158,10 +158,8 @@ class Flight:
         The published counts contain one behind row 0, whose blocks are drafted before the row below them exists, and
         none for rows that are drafted whole; where no row is drafted whole (1D-MTP), one behind each.
         """
-        columns = self.layout.grid.columns
         if not self.layout.grid.row_ends:
             return None
-        rows = committed.cumsum(0) // columns
-        if self.spatial.rows:
-            rows = rows.clamp(max=1)
-        return rows.diff(dim=0, prepend=torch.zeros_like(rows[:1]))
+        ended = rows_finished(committed, self.layout.grid.columns)
+        first = ended.cumsum(0) - ended == 0
+        return ended.clamp(max=1) * first if self.spatial.rows else ended

@@ -33,7 +33,7 @@ from specbench.decoding.laws import Sampling, law_of
 from specbench.decoding.noise import AddressedNoise, as_prompts
 from specbench.decoding.predict import Plain, Predict
 from specbench.decoding.redraft import Redraft
-from specbench.decoding.trace import Trace, stack
+from specbench.decoding.trace import Trace, rows_finished, stack
 from specbench.decoding.tree import Chain, Tree
 from specbench.errors import UsageError
 
@@ -199,14 +199,21 @@ def _progress(left: Tensor, settled: Tensor, window: int) -> tuple[int, int]:
 
 
 def _trace(board: Board, counters: list[Tensor], seconds: dict[str, float]) -> Trace:
+    """A wide window of the released loops holds the row ends among its tokens and spends no pass on them alone."""
     since, changes = board.since[:, : board.size], board.changes[:, : board.size]
-    return Trace(*stack(counters), since.clamp(min=1).cpu(), changes.cpu(), seconds)
+    window, drafted, accepted, committed = stack(counters)
+    row_ends = _row_ends(board.grid, committed) if board.width == 1 else None
+    return Trace(window, drafted, accepted, committed, since.clamp(min=1).cpu(), changes.cpu(), seconds, row_ends)
+
+
+def _row_ends(grid: Grid, committed: Tensor) -> Tensor | None:
+    """Where tokens come one by one, released code spends a pass on each row end, as on any other token."""
+    return rows_finished(committed, grid.columns) if grid.row_ends else None
 
 
 def _one_by_one(images: int, grid: Grid, seconds: dict[str, float]) -> Trace:
-    """AR's trace. Its row ends, where there are any, are tokens that released code spends a pass each on."""
+    """AR's trace."""
     size = grid.size
     ones = torch.ones(size, images, dtype=torch.int64)
     steps = torch.arange(1, size + 1).repeat(images, 1)
-    row_ends = (steps.T % grid.columns == 0).long() if grid.row_ends else None
-    return Trace(ones, ones * 0, ones * 0, ones, steps, steps * 0, seconds, row_ends)
+    return Trace(ones, ones * 0, ones * 0, ones, steps, steps * 0, seconds, _row_ends(grid, ones))

@@ -99,3 +99,9 @@ def stack(passes: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Per-pass counters, one [4, B] tensor per pass, as the four [T, B] fields of a trace, on the host."""
     window, drafted, accepted, committed = torch.stack(passes, 1).cpu()
     return window, drafted, accepted, committed
+
+
+def rows_finished(committed: Tensor, columns: int) -> Tensor:
+    """How many rows of ``columns`` tokens each pass brought to their end: ``committed`` [T, B] int64 to the same."""
+    rows = committed.cumsum(0) // columns
+    return rows.diff(dim=0, prepend=torch.zeros_like(rows[:1]))

@@ -66,6 +66,21 @@ def test_the_passes_of_1d_mtp_are_the_published_ones(grid, steps, of_ar, ratio):
     assert round(of_ar / steps - 0.0001, 2) == ratio  # the paper cuts 2.3947 to 2.39
 
 
+@pytest.mark.parametrize("method", ["jacobi", "sjd", "scd", "scd_gs", "sjd_vp", "sjd_pac"])
+def test_jacobi_methods_spend_passes_on_row_ends_only_where_tokens_come_one_by_one(method):
+    """At a window of one they are AR in this count too; a wider window of released code holds the row ends itself."""
+    from specbench.bench import registry
+
+    settings, grid = registry.method(method).settings, Grid(6, 6, row_ends=True)
+    single = build_decoder(settings, 1).decode(SpatialTarget(grid), PROMPTS).trace
+    assert single.steps_with_row_ends.tolist() == ar(grid).trace.steps_with_row_ends.tolist() == [42] * 5
+    assert merged([single.row(image) for image in range(5)]).steps_with_row_ends.tolist() == [42] * 5
+    if method != "sjd_pac":  # a tree needs a target that reads one
+        wide = build_decoder(settings, 8).decode(SpatialTarget(grid), PROMPTS).trace
+        assert wide.steps_with_row_ends.tolist() == wide.nfe.tolist()
+    assert build_decoder(settings, 1).decode(SpatialTarget(SMALL), PROMPTS).trace.row_ends is None
+
+
 def test_row_ends_are_stored_with_the_image():
     trace = decode(Grid(6, 6, row_ends=True), rows=0, rounds=1).trace
     rows = [trace.row(image) for image in range(len(PROMPTS))]
