@@ -117,15 +117,21 @@ def _work(methods: list[dict[str, Any]], kinds: list[str]) -> Work:
 
 
 def _model_verdicts(words: list[str], kinds: list[str], plugins: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The conformance suite of targets, for ``model=A,B``."""
+    """The conformance suite of targets, for ``model=A,B``.
+
+    Raises ``SpecbenchError`` when the weights of one of them are not here, before torch is imported.
+    """
     if len(words) > 1 or set(kinds) - {"conformance"}:
         raise UsageError("verify model=… takes nothing beside the names of models, and only --conformance")
-    from specbench.bench import registry
-    from specbench.verify.result import Result
-    from specbench.verify.targets import target_conformance
+    from specbench.bench import registry, weights
 
     registry.load_plugins(plugins)
     names = words[0].partition("=")[2].split(",")
+    for name in names:
+        weights.summary(name)  # raises where they are not here: no need to wait for torch to learn it
+    from specbench.verify.result import Result
+    from specbench.verify.targets import target_conformance
+
     results = []
     for name in names:
         try:

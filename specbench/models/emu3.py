@@ -70,7 +70,9 @@ class Emu3Network(nn.Module):
 
     def __init__(self, language: Mapping[str, Any], codes: int, first: int, end: int) -> None:
         super().__init__()
-        settings = Emu3TextConfig(**{"attention_dropout": 0.0, **language})
+        # Nobody reads the special words here, and transformers warns where a smaller vocabulary lacks its defaults.
+        unread = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+        settings = Emu3TextConfig(**{"attention_dropout": 0.0, **unread, **language})
         self.model = Trunk(settings, (emu3.Emu3DecoderLayer, emu3.Emu3RMSNorm, emu3.Emu3RotaryEmbedding))
         self.lm_head = nn.Linear(settings.hidden_size, codes, bias=False)
         self.first, self.codes = first, codes

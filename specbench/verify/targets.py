@@ -35,9 +35,12 @@ def target_conformance(name: str, target: Target) -> Result:
 def windows_equal_single_passes(target: Target) -> str | None:
     """Uneven windows with refused drafts give the logits of one token per pass, row by row."""
     for guidance in _guidances(target):
-        worst = _gap(_uneven(target, guidance), _one_by_one(target, PROMPTS, guidance))
+        single = _one_by_one(target, PROMPTS, guidance)
+        worst = _gap(_uneven(target, guidance), single)
         if worst > _tolerance(target):
-            return f"logits differ by {worst:.1e} at guidance {guidance}"
+            plain = _gap(_whole(target, guidance), single)
+            where = "in one plain window" if plain > _tolerance(target) else "only behind refused drafts: junk stayed"
+            return f"logits differ by {worst:.1e} from single passes at guidance {guidance}, {where}"
     return None
 
 
@@ -75,6 +78,8 @@ def guidance_is_the_formula(target: Target) -> str | None:
             target.begin(PROMPTS, 2.0)
         except UsageError:
             return None
+        except Exception as error:
+            return f"guidance 2 was refused with a {type(error).__name__}, not with specbench.errors.UsageError"
         return "the target takes no guidance, and guidance 2 was not refused"
     none, one, two, three = (_one_by_one(target, PROMPTS, g)[:, :2] for g in (None, 1.0, 2.0, 3.0))
     if _gap(none, one) > _tolerance(target):
@@ -147,6 +152,13 @@ def _one_by_one(target: Target, prompts: list[Prompt], guidance: float | None, t
         canvas.keep(one)
         fed = tokens[:, position : position + 1]
     return torch.cat(logits, 1)
+
+
+@torch.inference_mode()
+def _whole(target: Target, guidance: float | None) -> Tensor:
+    """The same logits from one window of right drafts, nothing refused before."""
+    fed = torch.cat([_start(target, len(PROMPTS)), _tokens(target)[:, :-1]], 1)
+    return target.begin(PROMPTS, guidance).forward(fed).logits
 
 
 @torch.inference_mode()
