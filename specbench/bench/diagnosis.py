@@ -25,14 +25,15 @@ STEPS = (1, 2, 3)
 def code() -> str:
     """Hash of the sources that decide the sums: a block made by others is not read, and is made anew."""
     room = paths.PACKAGE / "bench"
-    return source_hash([(name, room / name) for name in ("diagnostics.py", "probe.py")])
+    return source_hash([(name, room / name) for name in ("diagnostics.py", "block_diagnostics.py", "probe.py")])
 
 
 def shows_its_passes(decoder: object) -> bool:
-    """Whether an onlooker can watch this decoder: AR, block decoders and plugins have no Jacobi passes."""
+    """Whether an onlooker can watch this decoder: AR has no drafts, and plugins do not show theirs."""
+    from specbench.decoding.block import Block
     from specbench.decoding.loop import Jacobi
 
-    return isinstance(decoder, Jacobi)
+    return isinstance(decoder, Jacobi | Block)
 
 
 def current(blocks: Mapping[Any, Mapping[str, Any]], keys: Sequence[Any]) -> dict[Any, Mapping[str, Any]]:
@@ -51,6 +52,9 @@ def summary(blocks: Mapping[tuple[str, int], Mapping[str, Any]]) -> dict[str, An
     found: dict[str, Any] = {"images": len(blocks)}
     if "probe" in pool.total:
         found["probe"] = {"tv": pool.by_place("probe", "probe_sites"), "sites": pool.total["probe_sites"]}
+    if "round_drafts" in pool.total:
+        found["heads"] = {way: _tests(pool, way) for way in ("right", "below")}
+        found["rounds"] = _tests(pool, "round")
     if "drafts" in pool.total:
         found |= _slots(pool) | {
             "redraft": _redraft(pool, "redraft"),
@@ -91,15 +95,24 @@ class _Pool:
 
     def share(self, name: str, part: int) -> dict[str, float | None] | None:
         """The same with its interval."""
-        held = [(block[name], prompt) for block, prompt in zip(self.blocks, self.prompts, strict=True) if name in block]
+        return self.quotient((name, part), (name, 0))
+
+    def quotient(self, part: tuple[str, int], count: tuple[str, int]) -> dict[str, float | None] | None:
+        """One sum ÷ another, with its interval; each is a name and a place. None where nothing was counted."""
+        held = [
+            (block[part[0]][part[1]], block[count[0]][count[1]], prompt)
+            for block, prompt in zip(self.blocks, self.prompts, strict=True)
+            if part[0] in block
+        ]
         # A prompt in which nothing was counted says nothing, and would leave a resample without a count.
-        counted = [(sums, prompt) for sums, prompt in held if sums[0]]
+        counted = [each for each in held if each[1]]
         if not counted:
             return None
-        top, bottom = [sums[part] for sums, _ in counted], [sums[0] for sums, _ in counted]
+        top, bottom, prompts = (list(column) for column in zip(*counted, strict=True))
         if not sum(top):
             return {"value": 0.0, "low": None, "high": None}
-        return interval(stats.ratio_of_sums(top, bottom, [prompt for _, prompt in counted]))
+        found = stats.ratio_of_sums(top, bottom, prompts)
+        return interval(found._replace(high=min(found.high, 1.0)))  # every sum counts parts of a whole
 
     def by_place(self, name: str, count: str) -> list[float | None]:
         """Entry by entry, null where nothing was counted."""
@@ -125,6 +138,17 @@ def _slots(pool: _Pool) -> dict[str, Any]:
             "if_independent_of_means": sum(accumulate((x or 0.0 for x in overlap), mul)) if passes else None,
         },
     }
+
+
+def _tests(pool: _Pool, name: str) -> list[dict[str, Any]]:
+    """Drafts judged at each place of a block decoder, their mean Σ min(p, q), and the share that was kept."""
+    counts = pool.total[f"{name}_drafts"]
+    last = max((place + 1 for place, count in enumerate(counts) if count), default=0)
+    return [
+        {"drafts": int(counts[place])}
+        | {part: pool.quotient((f"{name}_{part}", place), (f"{name}_drafts", place)) for part in ("overlap", "kept")}
+        for place in range(last)
+    ]
 
 
 def _redraft(pool: _Pool, name: str) -> dict[str, Any]:

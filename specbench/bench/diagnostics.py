@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from specbench.bench.block_diagnostics import BlockOnlooker
+from specbench.decoding.block import Block
 from specbench.decoding.interfaces import Decoder
 from specbench.decoding.loop import Jacobi, Pass
 
@@ -29,8 +31,11 @@ ROUNDING = 1e-5
 """Laws nearer than this (TV) count as equal: float32 sums over a codebook are no better."""
 
 
-def watched(decoder: Decoder) -> tuple[Decoder, Onlooker | None]:
-    """The same decoder with an onlooker, or as it is and None where it has no Jacobi passes (AR, blocks, plugins)."""
+def watched(decoder: Decoder) -> tuple[Decoder, Onlooker | BlockOnlooker | None]:
+    """The same decoder with an onlooker, or as it is and None where there is nothing to watch (AR, plugins)."""
+    if isinstance(decoder, Block):
+        eyes = BlockOnlooker(decoder)
+        return replace(decoder, watch=eyes), eyes
     if not isinstance(decoder, Jacobi):
         return decoder, None
     onlooker = Onlooker()

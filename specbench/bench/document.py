@@ -233,7 +233,7 @@ def exit_code(document: Mapping[str, Any]) -> int:
 
 def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The stored pictures of a run document, without those that are gone or altered by now:
-    ``cell prompt text sample nfe file accepted fixed_pass changes grid``.
+    ``cell prompt text sample nfe file accepted committed fixed_pass changes grid``.
     """
     out = Path(document["out"])
     held = store.folders(out)
@@ -256,6 +256,7 @@ def pictures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                         "nfe": metrics.nfe(image),
                         "file": str(records.folder / image["file"]),
                         "accepted": image["trace"]["accepted"],
+                        "committed": image["trace"]["committed"],
                         "fixed_pass": image["trace"]["fixed_pass"],
                         "changes": image["trace"]["changes"],
                         "grid": cell["grid"],

@@ -40,16 +40,54 @@ def _section(group: Group, published: Sequence[Json]) -> str | None:
     own = [cell for cell in cells if (cell["diagnostics"].get("slots") or {}).get("drafts")]
     names = dict(zip([cell["id"] for cell in own], names_of(own), strict=True))
     lines = [f"## {group.label}", ""] if group.label else []
+    blocks = [cell for cell in cells if cell["diagnostics"].get("rounds")]
     done = [cell for cell in group.cells if cell.get("state", "done") == "done" and cell.get("method") != "ar"]
-    silent = [f"{cell['method']} {window_of(cell)}".strip() for cell in done if cell not in own]
+    silent = [f"{cell['method']} {window_of(cell)}".strip() for cell in done if cell not in [*own, *blocks]]
     if silent:
         lines += [
-            f"Nothing to diagnose: {', '.join(silent)} (a window of one, or no Jacobi passes).",
+            f"Nothing to diagnose: {', '.join(silent)} (a window of one, or a plugin's own decoder).",
             "",
         ]
     for title, table in _tables(cells, own, names, published):
         lines += [f"### {title}", "", markdown(table)]
+    if blocks:
+        names = dict(zip([cell["id"] for cell in blocks], names_of(blocks), strict=True))
+        for title, table in _of_blocks(blocks, names, published):
+            lines += [f"### {title}", "", markdown(table)]
     return "\n".join(lines)
+
+
+def _of_blocks(
+    blocks: Sequence[Json], names: Mapping[str, str], published: Sequence[Json]
+) -> Iterator[tuple[str, Table]]:
+    """What block decoders show: their heads by offset, and their rounds."""
+    heads, rounds = [], []
+    for cell in blocks:
+        found = cell["diagnostics"]
+        for way in ("right", "below"):
+            heads += [(names[cell["id"]], f"{way} +{i}", *_test(each)) for i, each in enumerate(found["heads"][way], 1)]
+        rounds += [(names[cell["id"]], str(number), *_test(each)) for number, each in enumerate(found["rounds"], 1)]
+    figures, numeric = ("drafts", "Σ min(p, q), %", "kept, %"), (False, False, True, True, True)
+    yield "How far do heads see?", Table(
+        ("method", "offset", *figures),
+        tuple(heads),
+        numeric,
+        ("First test of each draft: p the target's law behind the drafts of the block, q the law of its head.",
+         *_quotes(published, "head_kept")),
+    )  # fmt: skip
+    yield (
+        "What does each round change?",
+        Table(
+            ("method", "round", *figures),
+            tuple(rounds),
+            numeric,
+            ("From the second round on q is the law that the token was last drawn from, or the head's (method.law).",),
+        ),
+    )
+
+
+def _test(each: Json) -> tuple[str, str, str]:
+    return str(each["drafts"]), _percent(each["overlap"]), _percent(each["kept"])
 
 
 def _tables(

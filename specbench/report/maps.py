@@ -91,6 +91,14 @@ def accepted_positions(accepted: Sequence[int], size: int) -> list[bool]:
     return flags[:size]
 
 
+def kept_positions(record: Json, size: int) -> list[bool]:
+    """Accepted drafts of a traced picture; where passes repair drafts in place (SSD), those that no pass changed."""
+    passes = list(zip(record["accepted"], record["committed"], strict=True))
+    if all(committed == accepted + 1 for accepted, committed in passes[:-1]):
+        return accepted_positions(record["accepted"], size)
+    return [False, *(changes == 0 for changes in record["changes"][1:])]  # the first token has no draft
+
+
 def acceptance_maps(cells: Sequence[Json], pictures: Sequence[Json]) -> Figure | None:
     """Average over a run, on the image grid, a column a method cell: the share of images whose token was an accepted
     draft, the mean pass at which the token got its final value, and how often its draft changed on the way.
@@ -131,7 +139,7 @@ def _means(cell: Json, pictures: Sequence[Json]) -> tuple[Any, Any, Any] | None:
     rows, columns, *frames = traced[0]["grid"]
     shape = (rows * (frames[0] if frames else 1), columns)
     size = shape[0] * shape[1]
-    share = np.mean([accepted_positions(p["accepted"], size) for p in traced], axis=0)
+    share = np.mean([kept_positions(p, size) for p in traced], axis=0)
     fixed = np.mean([p["fixed_pass"] for p in traced], axis=0)
     changes = np.mean([p["changes"] for p in traced], axis=0)
     return share.reshape(shape), fixed.reshape(shape), changes.reshape(shape)

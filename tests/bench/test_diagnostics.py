@@ -320,5 +320,6 @@ def test_diagnostics_is_a_switch():
 
 def test_the_published_figures_are_there_with_their_letters():
     rows = diagnosis.published()
-    assert {row["metric"] for row in rows} == {"redraft_changed", "redraft_kept", "growth_accepted", "perturbed_tv"}
+    kinds = {"redraft_changed", "redraft_kept", "growth_accepted", "perturbed_tv", "head_kept"}
+    assert {row["metric"] for row in rows} == kinds
     assert all(row["confidence"] in "ABCD" and float(row["value"]) > 0 for row in rows)

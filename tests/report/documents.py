@@ -82,7 +82,8 @@ def pictures(doc: dict[str, Any], folder: Path, prompts: int = 2) -> list[dict[s
             records.append(
                 {
                     "cell": one["id"], "prompt": f"p{prompt}", "text": f"a blue star, number {prompt}", "sample": 0,
-                    "nfe": 16 if one["method"] == "ar" else 4, "file": str(path), "accepted": accepted,
+                    "nfe": 16 if one["method"] == "ar" else 4, "file": str(path),
+                    "accepted": accepted, "committed": [n + 1 for n in accepted],
                     "fixed_pass": fixed, "changes": [n - 1 for n in fixed], "grid": [4, 4, 1],
                 }
             )  # fmt: skip

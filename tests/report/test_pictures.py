@@ -7,7 +7,7 @@ from PIL import Image
 
 from specbench.report.folder import write_report
 from specbench.report.labels import names_of, style
-from specbench.report.maps import WHAT, acceptance_maps, accepted_positions, maps_over_pictures
+from specbench.report.maps import WHAT, acceptance_maps, accepted_positions, kept_positions, maps_over_pictures
 from specbench.report.plots import nfe_against_window
 from specbench.report.sheet import GAP, TILE, contact_sheet
 from tests.report.documents import cell, document, pictures, ratio
@@ -48,6 +48,13 @@ def test_every_pass_commits_its_accepted_drafts_and_one_token_of_its_own():
     assert accepted_positions([3, 0], 5) == [True, True, True, False, False]
     assert accepted_positions([0] * 4, 4) == [False] * 4
     assert accepted_positions([5], 5) == [True] * 5
+
+
+def test_of_a_block_that_is_repaired_in_place_the_unchanged_drafts_are_the_kept_ones():
+    strict = {"accepted": [1, 0], "committed": [2, 1], "changes": [0, 1, 2]}
+    assert kept_positions(strict, 3) == [True, False, False]
+    repaired = {"accepted": [0, 2, 1, 0], "committed": [1, 0, 0, 3], "changes": [0, 0, 2, 1]}
+    assert kept_positions(repaired, 4) == [False, True, False, False]
 
 
 def test_plots_are_none_where_there_is_nothing_to_draw(tmp_path):
