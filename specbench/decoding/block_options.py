@@ -104,6 +104,7 @@ def widths(settings: Mapping[str, Any], columns: int, size: int, row_ends: bool 
     across = min(chosen["columns"], (columns if inside else size) - 1)
     more = int(chosen["correct"] == "truncate")  # the token behind the block is drawn in the same pass
     bonus = int(chosen["bonus"] and across < (columns if inside else size) - 1)
-    alone = 1 if chosen["commit"] == "row" else chosen["rows"]
-    down = {min(rows * columns, size - columns) for rows in (alone, chosen["rows"]) if rows}
+    least = 1 if chosen["commit"] == "row" else chosen["rows"]
+    most = least if chosen["rounds"] == 0 else chosen["rows"]  # without rounds a group is read by its commits alone
+    down = {min(rows * columns, size - columns) for rows in (least, most)}
     return sorted({max(1, width + more) for width in (across, across + bonus, *(down if chosen["rows"] else ()))})

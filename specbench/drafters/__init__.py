@@ -88,9 +88,11 @@ def find(target_name: str, variant: str) -> Path:
     path = _look(target_name, variant)
     if path is not None:
         return path
+    captions = "" if target_name == "mini" else " prompts=FILE"
     raise UsageError(
         f"there are no {variant} heads for {target_name}: train them with `specbench train drafter=ssd "
-        f"model={target_name}`, put the file into a folder DIR/drafters and give --weights-root DIR"
+        f"model={target_name}{captions}`, put their file into DIR/drafters as {file_name(target_name, variant)} and give "
+        "--weights-root DIR"
     )
 
 

@@ -92,8 +92,9 @@ def statistical(
     smallest = max(chisquare.detectable(test.draws, ALPHA / family, test.df) for test in found)
     if smallest > DETECT:
         raise ValueError(f"{rows} images detect only a distance of {smallest:.3f}: take more")
+    chain = "" if method.get("settings", {}).get("decoder") == "block" else f", W={window}"
     detail = (
-        f"{family} tests on {len(TERMS)} × {rows:,} images, W={window}, worst {worst.name!r} at distance "
+        f"{family} tests on {len(TERMS)} × {rows:,} images{chain}, worst {worst.name!r} at distance "
         f"{worst.distance:.4f} (sampling alone: {worst.expected_distance:.4f}); would detect a distance "
         f"of {smallest:.4f} with 99 % power; TV between contexts {min(contrasts):.2f}; "
         f"{time.perf_counter() - started:.0f} s"

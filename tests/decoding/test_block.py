@@ -153,6 +153,8 @@ def test_passes_by_setting(more, passes):
         {"rows": 2},
         {"rows": 2, "staged": 1},
         {"rows": 5, "commit": "group"},
+        {"rows": 3, "rounds": 0},
+        {"rows": 3, "rounds": 0, "commit": "group"},
         {"rows": 0, "rounds": 1},
         {"rows": 0, "bonus": True, "columns": 2},
         {"rows": 0, "rounds": 0, "columns": 1},
