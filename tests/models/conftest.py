@@ -1,4 +1,7 @@
-"""Tiny checkpoints are written into the test run's own cache; golden outputs are found through SPECBENCH_GOLDEN."""
+"""Tiny checkpoints are written into the test run's own cache.
+
+What official code computed is found through SPECBENCH_GOLDEN, and in part, with rounded weights, in ``data``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
+
+from scripts import golden_slices
+from tests.models.families import Official
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +32,13 @@ def golden() -> Path:
     if not Path(named).is_dir():
         pytest.skip(f"SPECBENCH_GOLDEN={named} is not a folder")
     return Path(named)
+
+
+@pytest.fixture(params=["whole", "slice"])
+def outputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Official:
+    """A family's language model and what official code computed on it: the golden folder, and what is committed."""
+    if request.param == "whole":
+        return Official(request.getfixturevalue("golden"), 1e-5, rounded=False)
+    family, folder = request.path.stem.removeprefix("test_"), tmp_path_factory.mktemp("slice")
+    golden_slices.unpack(golden_slices.DATA / f"{family}.npz", folder)
+    return Official(folder, golden_slices.TOLERANCE[family], rounded=True)

@@ -24,25 +24,21 @@ from specbench.models.cosmos import CosmosConfig, CosmosNetwork, CosmosTarget, a
 from specbench.models.cosmos_frames import given_codes, pixel_frames
 from specbench.models.cosmos_tiny import write_cosmos
 from specbench.models.prompted import Prefix
-from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
-    agree,
+    Official,
     check_decodes_wait_once_per_pass,
+    check_law_is_that_of_ar,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
     codes,
     load_folder,
+    share_positions,
     start,
     whole,
 )
-
-METHODS = {
-    "sjd": {"decoder": "jacobi", "redraft": "independent", "accept": "strict"},
-    "scd": {"decoder": "jacobi", "redraft": "maximal", "accept": "strict"},
-}
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32, given: int = 1, noise: bool = True) -> CosmosTarget:
@@ -62,9 +58,9 @@ def target(small: Path) -> CosmosTarget:
 
 
 @pytest.fixture
-def official(golden: Path, tmp_path: Path, small: Path) -> tuple[CosmosTarget, dict[str, Tensor]]:
+def official(outputs: Official, tmp_path: Path, small: Path) -> tuple[CosmosTarget, dict[str, Tensor]]:
     """The golden checkpoint as a folder with everything that a real one has, and its outputs."""
-    gold = torch.load(golden / "cosmos_tiny" / "base.pt", weights_only=True)
+    gold = torch.load(outputs.folder / "cosmos_tiny" / "base.pt", weights_only=True)
     (tmp_path / "config.json").write_text(json.dumps(gold["p"]))
     torch.save({"model": gold["sd"]}, tmp_path / "model.pt")
     for name in ("encoder.jit", "decoder.jit"):
@@ -72,7 +68,7 @@ def official(golden: Path, tmp_path: Path, small: Path) -> tuple[CosmosTarget, d
     return load(tmp_path), gold
 
 
-def test_logits_are_the_official_codes_from_the_first_token_on(official, monkeypatch, record_property):
+def test_logits_are_the_official_codes_from_the_first_token_on(official, outputs, monkeypatch, record_property):
     target, gold = official
     tokens = gold["toks"]
     monkeypatch.setattr(
@@ -82,10 +78,10 @@ def test_logits_are_the_official_codes_from_the_first_token_on(official, monkeyp
     first = canvas.forward(torch.cat([start(2), tokens[:, 1:17]], 1))
     canvas.keep(torch.tensor([17, 17]))
     rest = canvas.forward(tokens[:, 17:40])
-    agree(record_property, "logits", torch.cat([first.logits, rest.logits], 1), gold["lg"])
+    outputs.agree(record_property, "logits", torch.cat([first.logits, rest.logits], 1), gold["lg"])
 
 
-def test_given_frames_from_files_are_the_official_prefix(official, tmp_path, record_property):
+def test_given_frames_from_files_are_the_official_prefix(official, outputs, tmp_path, record_property):
     target, gold = official
     tokens = gold["toks"]
     prompts = []
@@ -94,15 +90,29 @@ def test_given_frames_from_files_are_the_official_prefix(official, tmp_path, rec
         prompts.append(Prompt(str(row), str(tmp_path / f"{row}.npy")))
     logits = target.begin(prompts).forward(torch.cat([start(2), tokens[:, 24:39]], 1)).logits
     assert target.grid[:3] == (4, 6, 2)
-    agree(record_property, "logits", logits, gold["lg"][:, 23:39])
+    outputs.agree(record_property, "logits", logits, gold["lg"][:, 23:39])
 
 
 @pytest.mark.parametrize("relative", ["yarn", "v2w"])
-def test_relatives_of_the_family_are_refused_by_what_they_have(golden, tmp_path, relative):
-    gold = torch.load(golden / "cosmos_tiny" / f"{relative}.pt", weights_only=True)
+def test_relatives_of_the_family_are_refused_by_what_they_have(outputs, tmp_path, relative):
+    gold = torch.load(outputs.folder / "cosmos_tiny" / f"{relative}.pt", weights_only=True)
     (tmp_path / "config.json").write_text(json.dumps(gold["p"]))
     with pytest.raises(SpecbenchError, match="apply_yarn" if relative == "yarn" else "insert_cross_attn"):
         cosmos.read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("outputs", ["slice"], indirect=True)
+def test_a_slice_sees_positions_that_two_codes_share(official, outputs, monkeypatch, record_property):
+    share_positions(monkeypatch, CosmosNetwork)
+    with pytest.raises(AssertionError, match="logits"):
+        test_logits_are_the_official_codes_from_the_first_token_on(official, outputs, monkeypatch, record_property)
+
+
+def test_prompts_have_one_length_so_that_nothing_is_padded(target):
+    prefix = target.prefix(PROMPTS, False)
+    assert prefix.ids.shape == (3, 12)
+    assert not prefix.padded
+    assert not prefix.hidden.any()
 
 
 def test_the_suite_of_targets_passes(target):
@@ -276,9 +286,7 @@ def test_tiny_has_the_protocols_of_the_real_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(METHODS))
-def test_the_law_is_that_of_ar(tmp_path, name):
+@pytest.mark.parametrize("method", ["sjd", "scd"])
+def test_the_law_is_that_of_ar(tmp_path, method):
     write_cosmos(tmp_path, latent=(2, 4, 4), levels=(4, 3, 2), layers=1)
-    method = {"name": name, "lossless": True, "settings": METHODS[name]}
-    result = statistical(method, target=load(tmp_path))
-    assert result.passed, result.detail
+    check_law_is_that_of_ar(load(tmp_path), method)

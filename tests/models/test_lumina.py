@@ -21,19 +21,21 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint, lumina, tiny
 from specbench.models.lumina import LuminaNetwork, LuminaTarget, read_config
 from specbench.models.prompted import Prefix
-from specbench.models.trunk import Slab
 from specbench.models.vqgan import VQConfig, VQDecoder, chameleon_name
-from specbench.verify.statistical import statistical
 from specbench.verify.targets import target_conformance
 from tests.models.families import (
     PROMPTS,
     agree,
     check_decodes_wait_once_per_pass,
+    check_law_is_that_of_ar,
+    check_padding_changes_nothing,
     check_passes_never_wait,
     check_replay_is_ar,
     check_trees_equal_their_paths,
+    check_whole_image_is_one_plain_sequence,
     codes,
     load_folder,
+    share_positions,
     start,
     whole,
 )
@@ -57,9 +59,9 @@ def target(small: Path) -> LuminaTarget:
     return load(small, 4, torch.float64)
 
 
-def test_logits_and_hidden_states_are_the_official_codes(golden, tmp_path, monkeypatch, record_property):
+def test_logits_and_hidden_states_are_the_official_codes(outputs, tmp_path, monkeypatch, record_property):
     """Row 1 is left-padded by 5, its pads are masked: what the canvas does with prompts of unequal length."""
-    source = golden / "lumina_tiny"
+    source = outputs.folder / "lumina_tiny"
     tiny.write_lumina(tmp_path, side=4)
     config = json.loads((source / "config.json").read_text())
     for number, name in enumerate((lumina.SEPARATOR, lumina.ROW_END, lumina.size_token(4)), start=71):
@@ -78,9 +80,9 @@ def test_logits_and_hidden_states_are_the_official_codes(golden, tmp_path, monke
             monkeypatch.setattr(LuminaTarget, "prefix", lambda *_, prefix=prefix: prefix)
             out = target.begin([Prompt("0", ""), Prompt("1", "")]).forward(start(2))
             expected = logits[:, length - 1, target.network.words]
-            agree(record_property, "logits", out.logits[:, 0], expected)
+            outputs.agree(record_property, "logits", out.logits[:, 0], expected)
             if logits is gold["a"]:
-                agree(record_property, "hidden states", target.norm(out.h[0, :, 0]), gold["h"][:, length - 1])
+                outputs.agree(record_property, "hidden states", target.norm(out.h[0, :, 0]), gold["h"][:, length - 1])
 
 
 def test_pictures_are_the_official_decoders(golden, record_property):
@@ -107,27 +109,21 @@ def test_pictures_are_the_official_decoders(golden, record_property):
 
 
 def test_a_whole_image_with_its_row_ends_is_one_plain_sequence(target):
-    """The words as the model was trained on them, row ends written out, in one causal pass without any cache logic."""
-    tokens, network, side = codes(target), target.network, target.grid.columns
-    got = whole(target, tokens, guidance=None)
-    prefix = target.prefix(PROMPTS, guided=False)
-    for row in range(3):
-        prompt = prefix.ids[row, int(prefix.hidden[row]) :].tolist()
-        ids, reads = list(prompt), []
-        for at, code in enumerate(tokens[row].tolist()):
-            reads.append(len(ids) - 1)
-            ids.append(int(network.words[code]))
-            if at % side == side - 1:
-                ids.append(target.table[lumina.ROW_END])
-        assert len(ids) == len(prompt) + side * (side + 1)
-        slab, length = Slab(network.trunk, 1, len(ids)), len(ids)
-        slab.at = torch.arange(length)[None]
-        causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
-        with torch.inference_mode():
-            embedded = network.trunk.embed_tokens(torch.tensor([ids]))
-            h, _ = network.trunk(embedded, slab.at, causal, slab)
-            logits = target.head(target.norm(h))[0, reads]
-        assert (logits - got.logits[row]).abs().max() < 1e-9
+    network = target.network
+    check_whole_image_is_one_plain_sequence(
+        target, lambda code: network.model.embed_tokens(network.words[code]), target.table[lumina.ROW_END]
+    )
+
+
+@pytest.mark.parametrize("outputs", ["slice"], indirect=True)
+def test_a_slice_sees_positions_that_two_codes_share(outputs, tmp_path, monkeypatch, record_property):
+    share_positions(monkeypatch)
+    with pytest.raises(AssertionError, match="logits"):
+        test_logits_and_hidden_states_are_the_official_codes(outputs, tmp_path, monkeypatch, record_property)
+
+
+def test_padding_changes_nothing(target, monkeypatch):
+    check_padding_changes_nothing(target, monkeypatch)
 
 
 def test_the_suite_of_targets_passes(target):
@@ -259,9 +255,7 @@ def test_the_sizes_of_one_family_share_their_protocols():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("redraft", ["independent", "maximal"])
-def test_the_law_is_that_of_ar(tmp_path, redraft):
+@pytest.mark.parametrize("method", ["sjd", "scd"])
+def test_the_law_is_that_of_ar(tmp_path, method):
     tiny.write_lumina(tmp_path, side=4, codes=24, layers=1)
-    settings = {"decoder": "jacobi", "redraft": redraft, "accept": "strict"}
-    result = statistical({"name": redraft, "lossless": True, "settings": settings}, target=load(tmp_path, 4))
-    assert result.passed, result.detail
+    check_law_is_that_of_ar(load(tmp_path, 4), method)
