@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from specbench.decoding.interfaces import Grid
 from specbench.models.cosmos import CosmosConfig, CosmosNetwork
+from specbench.models.emu3 import Emu3Network
 from specbench.models.janus import JanusConfig, JanusNetwork
+from specbench.models.llamagen import LlamaGenConfig, LlamaGenNetwork
 from specbench.models.lumina import LuminaConfig, LuminaNetwork
 from specbench.models.prompted import Prefix, PromptedTarget
 from specbench.models.vqgan import VQConfig
@@ -64,6 +66,19 @@ def cosmos(width: int, layers: int, heads: int, feedforward: int, codes: int, gr
     )
 
 
+def llamagen(width: int, layers: int, heads: int, feedforward: int, codes: int, grid: Grid) -> Callable[[], Any]:
+    """LlamaGen's network, for a square picture that holds ``grid``."""
+    side = max(grid.rows, grid.columns)
+    return lambda: LlamaGenNetwork(LlamaGenConfig(codes, width, feedforward, layers, heads, side, caption=64))
+
+
+def emu3(width: int, layers: int, heads: int, feedforward: int, codes: int, grid: Grid) -> Callable[[], Any]:
+    """Emu3's network with row ends: four queries share a key. 64 words stand before the codes; the first ends rows."""
+    language = {"hidden_size": width, "intermediate_size": feedforward, "num_hidden_layers": layers}
+    language |= {"num_attention_heads": heads, "num_key_value_heads": max(1, heads // 4), "vocab_size": 64 + codes}
+    return lambda: Emu3Network(language, codes, first=64, end=0)
+
+
 def target(
     family: Callable[..., Callable[[], Any]],
     sizes: dict[str, int],
@@ -74,8 +89,9 @@ def target(
 ) -> PromptedTarget:
     """A target of ``family`` whose every prompt is ``prompt`` words; unconditional rows are the same."""
     network = filled(family(grid=grid, **sizes), dtype, device)
-    if isinstance(network, LuminaNetwork):
-        network.words, network.end = network.words.to(device), network.end.to(device)
+    for name in ("words", "end"):  # numbers of the vocabulary, which are no weights and stand on the host as built
+        if isinstance(getattr(network, name, None), Tensor):
+            setattr(network, name, getattr(network, name).to(device))
     made = PromptedTarget(family.__name__, grid, sizes["codes"], network, None, "random", random_weights=True)
     words = torch.arange(prompt, device=device) % 64
 
