@@ -91,8 +91,8 @@ def find(target_name: str, variant: str) -> Path:
     captions = "" if target_name == "mini" else " prompts=FILE"
     raise UsageError(
         f"there are no {variant} heads for {target_name}: train them with `specbench train drafter=ssd "
-        f"model={target_name}{captions}`, put their file into DIR/drafters as {file_name(target_name, variant)} and give "
-        "--weights-root DIR"
+        f"model={target_name}{captions}`, put their file into DIR/drafters as {file_name(target_name, variant)} "
+        "and give --weights-root DIR"
     )
 
 

@@ -56,7 +56,10 @@ def captions(name: str, path: str | None, count: int, seed: int) -> list[str]:
             raise UsageError(f"prompts={path} is not a file")
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         if len(lines) < count:
-            raise UsageError(f"images={count} needs as many captions, and prompts={path} has {len(lines)}")
+            raise UsageError(
+                f"{count} captions are needed, one an image and one for each image of the card, and prompts={path} has "
+                f"{len(lines)}"
+            )
         return lines[:count]
     if name not in CAPTIONS:
         raise UsageError(f"model={name} has no captions of its own: give a file with one a line, prompts=FILE")
