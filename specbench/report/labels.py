@@ -19,7 +19,9 @@ MARKERS = "osD^vPX*"
 
 def names_of(cells: Sequence[Json]) -> list[str]:
     """One name a cell, without its window: ``scd``, or ``scd fill=left`` where cells of one method differ in that."""
-    return [_plain(" ".join([str(cell.get("method")), *_differing(cell, cells)])) for cell in cells]
+    own = [differing(cell, cells) for cell in cells]
+    words = [[f"{name.split('.')[-1]}={value}" for name, value in each.items()] for each in own]
+    return [_plain(" ".join([str(cell.get("method")), *each])) for cell, each in zip(cells, words, strict=True)]
 
 
 def window_of(cell: Json) -> str:
@@ -33,14 +35,10 @@ def style(number: int) -> dict[str, Any]:
     return {"color": PALETTE[place], "marker": MARKERS[place], "linestyle": ("-", "--", ":")[turn % 3]}
 
 
-def _differing(cell: Json, cells: Sequence[Json]) -> list[str]:
-    mine = _settings(cell)
+def differing(cell: Json, cells: Sequence[Json]) -> dict[str, Any]:
+    """Settings of ``cell`` in which another cell of its method differs: dotted name to value."""
     others = [_settings(other) for other in cells if other.get("method") == cell.get("method")]
-    return [
-        f"{name.split('.')[-1]}={value}"
-        for name, value in mine.items()
-        if any(other.get(name) != value for other in others)
-    ]
+    return {name: value for name, value in _settings(cell).items() if any(other.get(name) != value for other in others)}
 
 
 def _settings(cell: Json) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench.report.groups import Group, groups_of
+from specbench.report.labels import differing
 
 Json = Mapping[str, Any]
 MISSING = "–"
@@ -68,7 +69,7 @@ def table_of(document: Json) -> Table:
 def columns_for(cells: Sequence[Json]) -> list[Column]:
     """Return the columns these cells need: the standing ones, and settings in which the cells differ."""
     columns = [Column("method", lambda cell: str(cell.get("method", MISSING)), numeric=False)]
-    for name in SHARED_SETTINGS:
+    for name in [*SHARED_SETTINGS, *_telling(cells)]:
         if len({_text(setting(cell, name)) for cell in cells if setting(cell, name) is not None}) > 1:
             columns.append(Column(name, lambda cell, name=name: _text(setting(cell, name)), numeric=False))  # type: ignore[misc]
     columns += [
@@ -89,6 +90,12 @@ def columns_for(cells: Sequence[Json]) -> list[Column]:
     if any(cell.get("state", "done") != "done" for cell in cells):
         columns.append(Column("state", lambda cell: str(cell.get("state", "done")), numeric=False))
     return columns
+
+
+def _telling(cells: Sequence[Json]) -> list[str]:
+    """Settings of a method in which two of its own cells differ (``method.rounds``): else their rows look alike."""
+    names = dict.fromkeys(name for cell in cells for name in differing(cell, cells) if name.startswith("method."))
+    return [name for name in names if name not in SHARED_SETTINGS]
 
 
 def setting(cell: Json, name: str) -> Any:

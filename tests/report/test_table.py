@@ -42,6 +42,14 @@ def test_the_fill_is_a_column_where_cells_differ_in_it():
     assert column(doc, "method.fill") == ["left", "uniform"]
 
 
+def test_what_one_method_was_swept_over_is_a_column_and_what_tells_methods_apart_is_none():
+    few, many = ({"method.rounds": n, "method.decoder": "block"} for n in (1, 2))
+    scd = cell("scd", 16, requested={"method.decoder": "jacobi", "method.redraft": "maximal"})
+    doc = document(cell("ssd", None, requested=few), cell("ssd", None, requested=many), scd)
+    assert column(doc, "method.rounds") == ["1", "2", "–"]
+    assert not {"method.decoder", "method.redraft"} & set(table_of(doc).headers)
+
+
 def test_the_number_of_images_is_a_column_only_where_cells_differ_and_a_note_elsewhere():
     assert any("16 images a cell" in note for note in table_of(document()).notes)
     assert column(document(cell(images=16), cell(images=9)), "images") == ["16", "9"]
