@@ -113,12 +113,14 @@ def explain(overrides: Sequence[str], plugins: Sequence[str | Path] = ()) -> lis
         "model": model.source,
         "sampling": f"{model.source}, protocol {request.protocol}",
         "protocol": f"{model.source}, protocol {request.protocol}",
+        "tokens": model.source,
         "method": method.source,
         "prompts": f"conf/prompts/{request.prompts.name}.yaml",
         "scores": f"conf/scores/{request.scorer}.yaml",
     }
     shown = _flat(node, request)
     shown |= {f"protocol.{key}": value for key, value in model.recipe(request.protocol).items()}
+    shown |= {f"tokens.{key}": value for key, value in model.tokens.items()}
     rows = []
     for key, value in shown.items():
         source = "command line" if key in request.overridden else files.get(key.split(".")[0], "conf/config.yaml")

@@ -70,6 +70,8 @@ class Model:
     weights: tuple[Bundle, ...] = ()
     sizes: Mapping[str, float] = field(default_factory=dict)
     """Layers, widths and parameters, where the model's file states them: what memory is estimated from."""
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    """Special words around a prompt and behind a row, for people to read: they are no terms of a cell."""
 
     def sampling(self, protocol: str) -> dict[str, Any]:
         """The four filters of a protocol; whatever else it says is about prompts."""
@@ -252,6 +254,7 @@ def _shipped_models() -> dict[str, Model]:
             tiny=bool(node.get("tiny", False)),
             weights=bundles(node.get("weights", ())),
             sizes=node.get("sizes", {}),
+            tokens=node.get("tokens", {}),
         )
         for choice, node in paths.group("model")
     }

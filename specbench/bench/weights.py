@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from specbench.bench import paths, registry
@@ -44,20 +45,18 @@ def examine(name: str, path: str | None = None) -> list[dict[str, Any]]:
     for found in source.locate(chosen.weights, path, paths.weights_root()):
         part = found.bundle
         for file in part.files:
-            gone = [
-                each for each in found.missing if each == file or (file == source.WEIGHTS and each not in part.files)
-            ]
+            gone, where = found.lacks(file), "" if found.folder is None else f" not in {found.folder}"
             rows.append(
                 {
-                    "name": f"{name}: {file}",
+                    "name": f"{name}: {Path(part.inside, file)}",
                     "state": "missing" if gone else "ok",
-                    "detail": ", ".join(gone) if gone else str(found.folder),
-                    "next_step": _next_step(part) if gone else None,
+                    "detail": ", ".join(gone) + where if gone else str(found.folder),
+                    "next_step": _next_step(found, given=path) if gone else None,
                 }
             )
         rows.append(
             {
-                "name": f"{name}: licence of {part.files[-1]}",
+                "name": f"{name}: licence of {Path(part.inside, part.files[-1])}",
                 "state": "ok",
                 "detail": f"{part.licence}; {part.gigabytes:g} GB",
                 "next_step": None,
@@ -66,7 +65,10 @@ def examine(name: str, path: str | None = None) -> list[dict[str, Any]]:
     return rows
 
 
-def _next_step(part: source.Bundle) -> str:
+def _next_step(found: source.Located, given: str | None) -> str:
+    part = found.bundle
+    if given is not None and found.folder is not None and found.folder.is_relative_to(Path(given).expanduser()):
+        return f"download it from {' or '.join(part.hubs)} into {found.folder}"
     return f"download it from {' or '.join(part.hubs)} into ROOT/{part.hubs[0]} and add --weights-root ROOT"
 
 

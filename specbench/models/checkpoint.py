@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
-import json
 import mmap
 import os
 import zipfile
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from specbench.errors import SpecbenchError
-from specbench.models.source import WEIGHT_FILES
+from specbench.models.source import WEIGHT_FILES, listed_shards
 
 BLOCK, BLOCKS = 1 << 16, 64
 """Bytes and number of the pieces of a large file that its hash reads."""
@@ -41,8 +40,7 @@ def shards(folder: Path) -> list[Path]:
             continue
         if not name.endswith(".index.json"):
             return [file]
-        index = json.loads(file.read_text(encoding="utf-8"))
-        found = sorted({folder / shard for shard in index["weight_map"].values()})
+        found = [folder / shard for shard in listed_shards(file)]
         if missing := [shard.name for shard in found if not shard.is_file()]:
             raise SpecbenchError(f"{file} lists {', '.join(missing)}, which {folder} lacks")
         return found
@@ -70,8 +68,8 @@ def tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     except SpecbenchError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()).split(". ")[0]
-        raise SpecbenchError(f"{file} cannot be read as weights: {reason}") from error
+        reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+        raise SpecbenchError(f"{file} cannot be read as weights (is it complete?): {reason}") from error
     for wrapper in ("state_dict", "model", "module"):
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
             loaded = loaded[wrapper]

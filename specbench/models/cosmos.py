@@ -10,7 +10,6 @@ The grid is that of the frames that are generated; those that are given are the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from specbench.errors import SpecbenchError, UsageError
 from specbench.models import checkpoint
 from specbench.models.cosmos_frames import Shape, given_codes, script, uint8_frames
 from specbench.models.prompted import Prefix, PromptedCanvas, PromptedTarget
-from specbench.models.source import Located
+from specbench.models.source import Located, described_by, read_json
 from specbench.models.trunk import Slab, attend, scores_of
 
 UNSUPPORTED = ("insert_cross_attn", "apply_abs_pos_emb", "apply_yarn", "fuse_qkv")
@@ -60,7 +59,7 @@ class CosmosConfig:
 
 def read_config(path: Path) -> CosmosConfig:
     """Read ``config.json``; what it leaves out is as in the 4B. Raises ``SpecbenchError`` for a relative of it."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = read_json(path)
     if found := [name for name in UNSUPPORTED if raw.get(name)]:
         raise SpecbenchError(f"{path} has {', '.join(found)}; of the Cosmos family, only the base 4B can be read")
     base = CosmosConfig()
@@ -292,8 +291,8 @@ def load(
     The TorchScript files keep the dtype that they were exported in. They run in TorchScript's own interpreter.
     """
     model, pictures = parts if len(parts) == 2 else [parts[0]] * 2  # a folder may hold everything
-    config = read_config(model.path("config.json"))
-    with torch.device("meta"):
+    with described_by(model.path("config.json")), torch.device("meta"):
+        config = read_config(model.path("config.json"))
         network = CosmosNetwork(config)
     weights = model.path("model.pt")
     checkpoint.fill(network, [weights], our_name, lambda _: dtype, device)

@@ -9,7 +9,6 @@ Codes are numbered as the picture decoder numbers them; the vocabulary's own num
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +25,12 @@ from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
 from specbench.models.emu3_words import Emu3Words
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
-from specbench.models.source import Located
+from specbench.models.source import Located, described_by, read_json
 from specbench.models.trunk import LAYER_SETTINGS, Trunk
 
 PAD, BEGIN, ROW_END = "<|endoftext|>", "<|extra_203|>", "<|extra_200|>"
-IMAGE_START, IMAGE_TOKEN, FIRST_CODE = "<|image start|>", "<|image token|>", "<|visual token 000000|>"
+IMAGE_START, IMAGE_TOKEN, CODE = "<|image start|>", "<|image token|>", "<|visual token {:06d}|>"
+FIRST_CODE = CODE.format(0)
 RANKS, VISION = "emu3.tiktoken", "emu3_vision_tokens.txt"
 VQ_SETTINGS = {
     "codebook_size": "codebook_size",
@@ -58,7 +58,7 @@ PICTURES_UNUSED = re.compile(r"(encoder|quant_conv)\.")
 
 def read_config(path: Path) -> dict[str, Any]:
     """Settings of the language model, from either layout. Raises ``SpecbenchError`` when it is another family's."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = read_json(path)
     if str(raw.get("model_type")).lower() not in ("emu3", "emu3_text_model"):
         raise SpecbenchError(f"{path} is of model_type {raw.get('model_type')!r}; Emu3 has 'Emu3' or 'emu3'")
     raw = raw.get("text_config") or raw
@@ -110,7 +110,7 @@ class Emu3Pictures(nn.Module):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
         if raw.get("model_type") != "Emu3VisionVQ":
             raise SpecbenchError(f"{path} is of model_type {raw.get('model_type')!r}; the tokenizer has 'Emu3VisionVQ'")
         named = {ours: raw[theirs] for theirs, ours in VQ_SETTINGS.items() if theirs in raw}
@@ -194,14 +194,18 @@ def load(
     """
     model, vocabulary, vision = parts if len(parts) == 3 else [parts[0]] * 3  # a folder may hold everything
     vision = _apart(vision) if vision.folder == model.folder else vision
-    language, words = read_config(model.path("config.json")), Emu3Words(vocabulary.path(RANKS), vocabulary.path(VISION))
+    words = Emu3Words(vocabulary.path(RANKS), vocabulary.path(VISION))
     assert model.folder is not None
     assert vision.folder is not None
     files, drawn = checkpoint.shards(model.folder), checkpoint.shards(vision.folder)
-    with torch.device("meta"):
+    with described_by(vision.path("config.json")), torch.device("meta"):
         pictures = Emu3Pictures(vision.path("config.json"))
         codes = pictures.net.config.codebook_size
+    with described_by(model.path("config.json")), torch.device("meta"):
+        language = read_config(model.path("config.json"))
         network = Emu3Network(language, codes, words.special(FIRST_CODE), words.special(ROW_END))
+    if words.special(CODE.format(codes - 1)) - network.first != codes - 1:
+        raise SpecbenchError(f"{vocabulary.path(VISION)} does not list the codes 0…{codes - 1} one behind the other")
     if network.first + codes > network.trunk.config.vocab_size:
         raise SpecbenchError(
             f"{model.path('config.json')} has {network.trunk.config.vocab_size} words, but codes reach to "

@@ -7,7 +7,6 @@ Refuses to know: methods, sampling filters, image understanding.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from specbench.decoding.interfaces import Grid, Prompt
 from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
-from specbench.models.source import Located
+from specbench.models.source import Located, described_by, read_json
 from specbench.models.trunk import LAYER_SETTINGS, Trunk
 from specbench.models.vqgan import VQConfig, VQDecoder, native_name
 from specbench.models.words import Words
@@ -60,7 +59,7 @@ class JanusConfig:
 
 def read_config(path: Path) -> JanusConfig:
     """Read ``config.json`` of either layout. What it leaves out is what VQ-16 and the release's Llama have."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = read_json(path)
     kind = raw.get("model_type")
     if kind == "janus":
         vq, vision, language = raw.get("vq_config", {}), raw.get("vision_config", {}), raw["text_config"]
@@ -187,10 +186,10 @@ def load(
     The picture decoder stays in float32, whatever the dtype: it draws once per image.
     """
     (found,) = parts
-    config = read_config(found.path("config.json"))
     assert found.folder is not None
     files = checkpoint.shards(found.folder)
-    with torch.device("meta"):
+    with described_by(found.path("config.json")), torch.device("meta"):
+        config = read_config(found.path("config.json"))
         network = JanusNetwork(config)
     checkpoint.fill(
         network,

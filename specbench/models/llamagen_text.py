@@ -12,7 +12,6 @@ dropping tags. On plain captions (lower case, spaces, punctuation) the result is
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Sequence
 from urllib.parse import unquote_plus
@@ -24,7 +23,7 @@ from transformers.models.t5.modeling_t5 import T5Stack
 
 from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
-from specbench.models.source import Located
+from specbench.models.source import Located, described_by, read_json
 from specbench.models.words import Words
 
 LENGTH = 120
@@ -104,12 +103,12 @@ class Captions:
 
     def __init__(self, words: Located, dtype: torch.dtype, device: str) -> None:
         path = words.path("config.json")
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
         if raw.get("model_type") != "t5":
             raise SpecbenchError(f"{path} is of model_type {raw.get('model_type')!r}; LlamaGen reads text with 't5'")
         assert words.folder is not None
         weights = checkpoint.shards(words.folder)
-        with torch.device("meta"):
+        with described_by(path), torch.device("meta"):
             self.stack: nn.Module = T5Stack(T5Config(**{**raw, "is_encoder_decoder": False, "use_cache": False}))
         checkpoint.fill(self.stack, weights, encoder_name, lambda _: dtype, device)
         self.words = Words(words.path("tokenizer.json"), (END, PAD))

@@ -19,12 +19,19 @@ from specbench.models.llamagen import MODEL_FILE, PICTURE_FILE, LlamaGenConfig, 
 from specbench.models.llamagen_text import END, PAD
 from specbench.models.vqgan import VQConfig, VQDecoder
 
-WIDTH, HEADS, CAPTION = 32, 2, 24
+HEADS, CAPTION = 2, 24
 
 
-def write(folder: Path, side: int = 8, codes: int = 64, layers: int = 2, dtype: torch.dtype = torch.float32) -> None:
+def write(
+    folder: Path,
+    side: int = 8,
+    codes: int = 64,
+    layers: int = 2,
+    dtype: torch.dtype = torch.float32,
+    heads: int = HEADS,
+) -> None:
     """The released layout: ``{"model": …}`` for the model and VQ-16, a hub folder with the whole T5 for the text."""
-    network = LlamaGenNetwork(LlamaGenConfig(codes, WIDTH, 64, layers, HEADS, side, CAPTION))
+    network = LlamaGenNetwork(LlamaGenConfig(codes, 16 * heads, 64, layers, heads, side, CAPTION))
     state = tiny.seeded(network, sharp=("output.weight",), loud=("unconditional",))
     torch.save({"model": {released_name(k): v.to(dtype) for k, v in state.items()}, "steps": 0}, folder / MODEL_FILE)
     pictures = VQDecoder(VQConfig(codes, 8, latent=32, width=32, multiples=(1, 1, 2), blocks=1))

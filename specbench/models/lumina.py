@@ -9,7 +9,6 @@ Codes are numbered as the picture decoder numbers them; the vocabulary's own num
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from specbench.decoding.interfaces import Grid, Prompt
 from specbench.errors import SpecbenchError
 from specbench.models import checkpoint
 from specbench.models.prompted import Prefix, PromptedTarget, left_padded
-from specbench.models.source import Located
+from specbench.models.source import Located, described_by, read_json
 from specbench.models.trunk import LAYER_SETTINGS, Trunk
 from specbench.models.vqgan import VQConfig, VQDecoder, chameleon_name
 from specbench.models.words import Words
@@ -54,7 +53,7 @@ class LuminaConfig:
 
 def read_config(path: Path) -> LuminaConfig:
     """Read ``config.json``. Raises ``SpecbenchError`` when it is another family's, or its codes have gaps."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = read_json(path)
     if raw.get("model_type") != "chameleon":
         raise SpecbenchError(f"{path} is of model_type {raw.get('model_type')!r}; Lumina-mGPT has 'chameleon'")
     base, vq = VQConfig(8192, 256, attention=False, unit_codes=False), raw.get("vq_config") or {}
@@ -165,10 +164,10 @@ def load(
     picture decoder stays in float32, whatever the dtype.
     """
     model, words, pictures = parts if len(parts) == 3 else [parts[0]] * 3  # a folder may hold everything
-    config = read_config(model.path("config.json"))
     assert model.folder is not None
     files = checkpoint.shards(model.folder)
-    with torch.device("meta"):
+    with described_by(model.path("config.json")), torch.device("meta"):
+        config = read_config(model.path("config.json"))
         network, decoder = LuminaNetwork(config), VQDecoder(config.vq)
     checkpoint.fill(
         network, files, lambda key: None if UNUSED.match(key) else key, lambda _: dtype, device, network.stored

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,16 +27,22 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
 )
 ANY_WEIGHTS = "model.safetensors or pytorch_model.bin, or their shards with the index"
+POINTER, POINTER_BYTES = b"version https://git-lfs", 1024
+"""How a file begins that stands for a large one which was never fetched, and what none of them exceeds."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Files that are published together: hub ids (any of them will do), size, licence."""
+    """Files that are published together: hub ids (any of them will do), size, licence.
+
+    ``inside`` is the sub-folder that they have where one folder holds everything a model needs, "" for none.
+    """
 
     files: tuple[str, ...]
     hubs: tuple[str, ...]
     gigabytes: float
     licence: str
+    inside: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,24 @@ class Located:
         assert self.folder is not None
         return _file(self.folder, name) or self.folder / name
 
+    def lacks(self, name: str) -> list[str]:
+        """What is missing of one of the bundle's ``files``; of :data:`WEIGHTS`, every shard."""
+        if name != WEIGHTS:
+            return [each for each in self.missing if each in (name, _unfetched(name))]
+        others = {each for file in self.bundle.files if file != WEIGHTS for each in (file, _unfetched(file))}
+        return [each for each in self.missing if each not in others]
+
 
 def bundles(node: Sequence[Mapping[str, Any]]) -> tuple[Bundle, ...]:
     """The ``weights`` entry of a model's YAML file."""
     return tuple(
-        Bundle(tuple(part["files"]), tuple(part["hubs"]), float(part["gigabytes"]), str(part["licence"]))
+        Bundle(
+            files=tuple(part["files"]),
+            hubs=tuple(part["hubs"]),
+            gigabytes=float(part["gigabytes"]),
+            licence=str(part["licence"]),
+            inside=str(part.get("inside", "")),
+        )
         for part in node
     )
 
@@ -70,7 +90,8 @@ def locate(parts: Sequence[Bundle], given: str | None = None, root: Path | None 
     folder = Path(given).expanduser()
     if folder.is_dir():
         return [
-            _best(part, [folder] if i == 0 else [folder, *_places(part.hubs, root)]) for i, part in enumerate(parts)
+            _best(part, [folder] if i == 0 else [folder / part.inside, *_places(part.hubs, root)])
+            for i, part in enumerate(parts)
         ]
     if len(Path(given).parts) != 2 or given.startswith((".", "/", "~")):
         raise SpecbenchError(f"model.path={given}: there is no such folder, and it is no hub id of the form owner/name")
@@ -86,7 +107,8 @@ def require(model: str, parts: Sequence[Bundle], given: str | None, root: Path |
         raise SpecbenchError(
             f"model={model} has no weights here: "
             + "; ".join(_advice(p) for p in found if p.missing)
-            + f" (specbench doctor model={model} shows every file)"
+            + "; put each into ROOT/OWNER/NAME, as it is called there, and add --weights-root ROOT, or name one folder "
+            f"that holds everything with model.path=FOLDER (specbench doctor model={model} shows every file)"
         )
     return found
 
@@ -95,9 +117,8 @@ def _advice(found: Located) -> str:
     hubs, size = " or ".join(found.bundle.hubs), found.bundle.gigabytes
     where = f"in {found.folder}" if found.folder is not None else "anywhere"
     return (
-        f"{', '.join(found.missing)} not found {where}; take them ({size:g} GB; licence: {found.bundle.licence}) from "
-        f"{hubs}, put them into ROOT/{found.bundle.hubs[0]} and add --weights-root ROOT, or name their folder with "
-        "model.path=FOLDER"
+        f"{', '.join(found.missing)} not found {where}, to be had from {hubs} ({size:g} GB; licence: "
+        f"{found.bundle.licence})"
     )
 
 
@@ -147,8 +168,10 @@ def _missing(folder: Path, files: Sequence[str]) -> tuple[str, ...]:
     for name in files:
         if name == WEIGHTS:
             lacking += _missing_weights(folder)
-        elif _file(folder, name) is None:
+        elif (file := _file(folder, name)) is None:
             lacking.append(name)
+        elif _is_pointer(file):
+            lacking.append(_unfetched(name))
     return tuple(lacking)
 
 
@@ -161,10 +184,54 @@ def _missing_weights(folder: Path) -> list[str]:
     name = next((name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if name is None:
         return [ANY_WEIGHTS]
-    if not name.endswith(".index.json"):
-        return []
     try:
-        listed = json.loads((folder / name).read_text(encoding="utf-8"))["weight_map"].values()
-    except (ValueError, KeyError, AttributeError):
+        listed = listed_shards(folder / name) if name.endswith(".index.json") else [name]
+    except SpecbenchError:
         return [f"a readable {name}"]
-    return sorted({shard for shard in listed if not (folder / shard).is_file()})
+    gone = [shard for shard in listed if not (folder / shard).is_file()]
+    return gone + [_unfetched(shard) for shard in listed if shard not in gone and _is_pointer(folder / shard)]
+
+
+def listed_shards(index: Path) -> list[str]:
+    """File names that an index of shards lists, sorted. Raises ``SpecbenchError`` when it is no such index."""
+    found = read_json(index).get("weight_map")
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found.values()):
+        raise SpecbenchError(f"{index} is no index of shards: it has no weight_map from names to files")
+    return sorted(set(found.values()))
+
+
+def _is_pointer(file: Path) -> bool:
+    """Whether a file only says which large file belongs there: a clone without Git LFS leaves such ones."""
+    with file.open("rb") as stream:
+        return file.stat().st_size <= POINTER_BYTES and stream.read(len(POINTER)) == POINTER
+
+
+def _unfetched(name: str) -> str:
+    return f"{name} (what is there is a Git LFS pointer, not the file)"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object. Raises ``SpecbenchError`` when it cannot be read as one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecbenchError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise SpecbenchError(f"{path} holds no JSON object")
+    return found
+
+
+@contextmanager
+def described_by(path: Path) -> Iterator[None]:
+    """While a model is built from what ``path`` says: whatever goes wrong is that file's fault, and said so.
+
+    Raises ``SpecbenchError`` naming the setting that is missing, or what could not be built.
+    """
+    try:
+        yield
+    except SpecbenchError:
+        raise
+    except KeyError as error:
+        raise SpecbenchError(f"{path} lacks {error.args[0]!r}") from error
+    except Exception as error:  # libraries refuse settings with errors of every kind
+        raise SpecbenchError(f"{path} describes no model that can be built: {' '.join(str(error).split())}") from error
