@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specbench.decoding.interfaces import SpatialHeads
+from specbench.decoding.interfaces import Grid, SpatialHeads
 from specbench.decoding.laws import Sampling
 from specbench.drafters import SHIPPED, WEIGHTS, doubt, find, load_heads
 from specbench.drafters.heads import Heads, Shape, Stack
@@ -302,3 +302,28 @@ def test_the_shipped_files_are_the_ones_that_are_named():
     assert sum(path.stat().st_size for path in WEIGHTS.glob("*.safetensors")) <= 12e6
     for name, digest in SHIPPED.items():
         assert Heads.read(WEIGHTS / name).weights_hash == digest
+
+
+def test_damage_of_what_a_run_left_behind_is_named_with_its_cure(captions, tmp_path, capsys):
+    words = [f"{k}={v}" for k, v in {**TINY, "steps": 2, "dtype": "bfloat16"}.items()]
+    out = tmp_path / "out"
+    arguments = ("train", "drafter=ssd", "model=mini/tiny", f"out={out}", f"prompts={captions}", *words)
+    done = call(capsys, *arguments)
+    assert done.code == 0, done.err  # heads of a bfloat16 target are judged in its own precision
+    for file in (out / "checkpoint.pt", out / "images" / "images-0001.npz"):
+        whole = file.read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2]):
+            file.write_bytes(damaged)
+            outcome = call(capsys, *arguments)
+            assert outcome.code == 1
+            assert f"{file} is damaged: delete it, and the same command" in outcome.err
+        file.unlink()
+        again = call(capsys, *arguments)
+        assert again.code == 0, again.err
+    captions.write_bytes(b"\xff\xfe\x00")
+    assert "is no UTF-8 text" in call(capsys, *arguments).err
+
+
+def test_heads_are_not_trained_on_videos():
+    with pytest.raises(UsageError, match="this target makes videos"):
+        offsets(Grid(4, 4, frames=2), 1, 1)

@@ -10,10 +10,12 @@ teacher forcing. Sampling is slow and done once; hidden states are cheap and mad
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 from specbench.decoding.interfaces import START, Prompt, Target
 from specbench.decoding.laws import Sampling
 from specbench.decoding.loop import AR
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 SHARD = 48
 """Images of a shard: one batch of plain AR decoding."""
@@ -54,7 +56,10 @@ def captions(name: str, path: str | None, count: int, seed: int) -> list[str]:
         file = Path(path)
         if not file.is_file():
             raise UsageError(f"prompts={path} is not a file")
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise UsageError(f"prompts={path} is no UTF-8 text: captions are lines") from error
         if len(lines) < count:
             raise UsageError(
                 f"{count} captions are needed, one an image and one for each image of the card, and prompts={path} has "
@@ -101,8 +106,7 @@ def write_images(
 
 def _same(path: Path, texts: list[str]) -> None:
     """A shard left by other settings must not be taken for this run's; a shorter last one would be a hole."""
-    with np.load(path) as found:
-        stored = [str(text) for text in found["texts"]]
+    stored = _read(path)[1]
     if stored != texts:
         raise UsageError(f"{path} holds images of other captions or another number of them: choose another out=")
 
@@ -111,10 +115,19 @@ def load_images(paths: Sequence[Path]) -> Images:
     """Read shards back, in order."""
     tokens, texts = [], []
     for path in paths:
-        with np.load(path) as shard:
-            tokens.append(torch.from_numpy(shard["tokens"].astype(np.int64)))
-            texts += [str(text) for text in shard["texts"]]
+        found, named = _read(path)
+        tokens.append(found)
+        texts += named
     return Images(torch.cat(tokens), texts)
+
+
+def _read(path: Path) -> tuple[Tensor, list[str]]:
+    """Tokens [S, N] and captions of one shard; SpecbenchError where its file is damaged."""
+    try:
+        with np.load(path) as shard:
+            return torch.from_numpy(shard["tokens"].astype(np.int64)), [str(text) for text in shard["texts"]]
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        raise SpecbenchError(f"{path} is damaged: delete it, and the same command draws its images again") from error
 
 
 @torch.inference_mode()

@@ -24,6 +24,8 @@ from specbench.errors import UsageError, unknown
 
 def offsets(grid: Grid, horizontal: int, vertical: int) -> list[tuple[int, int]]:
     """(rows below, columns to the right) of every head, in the order of a stack. UsageError if one leaves the grid."""
+    if grid.frames > 1:
+        raise UsageError("heads look to the right and down in one picture, and this target makes videos")
     if min(horizontal, vertical) < 0 or horizontal + vertical < 1:
         raise UsageError(f"horizontal={horizontal} and vertical={vertical} leave no heads to train")
     if horizontal >= grid.columns or vertical >= grid.rows:
@@ -157,8 +159,9 @@ def acceptance(task: SpatialTask, images: Images, sampling: Sampling, batch: int
 
 def drafts(task: SpatialTask, h: Tensor, e: Tensor, sampling: Sampling) -> Iterator[Tensor]:
     """What each head drafts from, head by head: its law q [B, N, V], from pre-norm h and embeddings e [R, B, N, d]."""
-    guessed = task.module(*task.parts(h, e)) * task.units[0]
-    for state in guessed.unbind(-2):
+    weights = task.module.mix.dtype  # training keeps float32 whatever the target computes in
+    guessed = task.module(*(part.to(weights) for part in task.parts(h, e))) * task.units[0]
+    for state in guessed.to(h.dtype).unbind(-2):
         logits = decoded(task, task.target, state).float()
         mixed = logits[0] if len(logits) == 1 else guide(logits[0], logits[1], sampling.guidance or 1.0)
         yield law_of(mixed, sampling)

@@ -11,6 +11,7 @@ import ctypes
 import json
 import math
 import os
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from specbench.decoding.interfaces import Target
 from specbench.drafters.training.data import Images, teach
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 
 DROP_CAPTION = 0.1
 """Share of images read without their caption, so that heads also see unconditional states (SSD, training section)."""
@@ -186,7 +187,10 @@ def _restore(
     path = folder / "checkpoint.pt"
     if not path.exists():
         return 0, []
-    state = torch.load(path, weights_only=True)
+    try:
+        state = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise SpecbenchError(f"{path} is damaged: delete it, and the same command trains from the start") from error
     different = [k for k, v in settings.items() if state["settings"].get(k) != v and k != "save_every"]
     if different:
         raise UsageError(f"{path} is of a run with other settings ({', '.join(different)}): choose another out=")
