@@ -1,9 +1,10 @@
 """What heads learn from: training-set sizes and inputs, on one store of images: ``python scripts/ablate_heads.py``.
 
-The analogues of SSD's Table 7 (training samples) and Table 3 (input -> target), with the first head to the right and
-the first one below; heads share no weight, so these two are trained as they would be among ten. Every run has the same
-number of steps, so that a size says what data does and not what compute does. The measure is Σ min(p, q) on held-out
-images (the paper's is a benchmark score of images decoded without verification). Writes one CSV line a head.
+The analogues of SSD's Table 7 (training samples) and Table 3 (input -> target). As in the paper every run makes three
+epochs, so a smaller set also means fewer steps, and the sizes stand to each other as the paper's do. Writes one CSV
+line a head (Σ min(p, q) on held-out images, the measure of Figure 1), and the heads themselves, which
+``specbench run method=ssd method.heads=ssd-NAME --weights-root DIR`` decodes with: the paper's measure is a benchmark
+score of images decoded without verification.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import torch
 
 from specbench.bench import registry
 from specbench.decoding.laws import Sampling
+from specbench.drafters import file_name
 from specbench.drafters.training.data import Images, captions, load_images, write_images
 from specbench.drafters.training.recipe import HELD_OUT
-from specbench.drafters.training.ssd import INPUTS, SpatialTask, acceptance
+from specbench.drafters.training.ssd import INPUTS, SpatialTask, acceptance, offsets
 from specbench.drafters.training.trainer import Plan, States, fit, order
 
-PLACES = [(0, 1), (1, 0)]
+ACROSS, DOWN = 5, 1
+"""Heads that SSD's decoder needs at its defaults (2606.20543, table 9)."""
+
+EPOCHS = 3
 
 
 class Part(States):
@@ -43,11 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="mini")
     parser.add_argument("--data", type=Path, required=True, help="folder of sampled images; missing ones are drawn")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[96, 192, 384, 864], help="training images")
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[160, 320, 640, 960, 1920], help="training images")
+    parser.add_argument("--inputs", type=int, default=960, help="training images of the runs that compare inputs")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--test", type=int, default=24, help="held-out images")
+    parser.add_argument("--weights", type=Path, help="folder for the heads (DIR/drafters of a --weights-root)")
     parser.add_argument("--out", type=Path, default=Path("results/heads.csv"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -58,16 +64,20 @@ def main() -> None:
     stored = load_images(write_images(given.data, target, sampling, texts, 0))
     held = Images(stored.tokens[: given.test], stored.texts[: given.test])
     whole = States(target, Images(stored.tokens[HELD_OUT:], stored.texts[HELD_OUT:]))
-    most = max(given.sizes)
-    runs = [(most, reads, False) for reads in INPUTS] + [(most, "h_pre+e", True)]
-    runs += [(size, "h_pre+e", False) for size in given.sizes if size != most]
-    plan = Plan(given.steps, given.batch, given.lr, given.lr / 30)
+    runs = [(given.inputs, reads, raw) for reads, raw in [*((x, False) for x in INPUTS), ("h_pre+e", True)]]
+    runs += [(size, "h_pre+e", False) for size in given.sizes if size != given.inputs]
+    places = offsets(target.grid, ACROSS, DOWN)
     rows: list[dict[str, Any]] = []
     for size, reads, raw in runs:
+        plan = Plan(EPOCHS * size // given.batch, given.batch, given.lr, given.lr / 30)
         states = Part(whole, size)
-        task = SpatialTask.fresh(target, states.batch(order(0, plan, size)), PLACES, reads, raw)
+        task = SpatialTask.fresh(target, states.batch(order(0, plan, size)), places, reads, raw)
         with tempfile.TemporaryDirectory() as folder:
             curve = fit(task, states, plan, Path(folder), report=lambda _: None)
+        if given.weights is not None:
+            name = f"ssd-{size}" if reads == "h_pre+e" else f"ssd-{reads.replace('+', '_')}"
+            heads = task.heads(given.model, str(getattr(target, "weights_hash", "")))
+            heads.write(given.weights / file_name(given.model, f"{name}-raw" if raw else name))
         goal = INPUTS[reads][0]
         for offset, found in acceptance(task, held, sampling).items():
             loss = sum(line[offset] for line in curve[-10:]) / len(curve[-10:])

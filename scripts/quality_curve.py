@@ -1,7 +1,8 @@
 """Quality against passes, from stored cells of one model: ``python scripts/quality_curve.py STORE… --out FILE``.
 
 One CSV line and one point a cell: mean passes, the ratio to AR, accuracy and its difference to AR (95 %, paired by
-prompt), over the images that all chosen cells have. Lossless cells draw from one law, so lossy ones are also held
+prompt), over the images that all chosen cells have; the ratio of clocks where AR and the cell were timed together. The
+same as a table in Markdown goes to stdout. Lossless cells draw from one law, so lossy ones are also held
 against the mean of them all, several pictures a prompt: a narrower interval than against AR's one.
 
 Cells of several stores may stand together where AR's images are the same in each, token for token: a lossless method's
@@ -32,6 +33,9 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=2.0)
     parser.add_argument("--methods", nargs="+", default=["sjd", "scd", "scd_gs", "ssd", "mtp"])
     parser.add_argument("--windows", nargs="+", type=int, default=[16, 64], help="of methods that have one")
+    parser.add_argument(
+        "--without", nargs="*", default=["heads", "rows", "staged", "commit"], help="leave cells out that set these"
+    )
     parser.add_argument("--least", type=int, default=32, help="images below which a cell is left out")
     parser.add_argument("--out", type=Path, required=True, help="name of both files, without their endings")
     given = parser.parse_args()
@@ -45,6 +49,7 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(lines)
     curve(lines).savefig(given.out.with_suffix(".png"), dpi=110)
+    print("\n".join(markdown(lines)))
 
 
 def chosen(given: argparse.Namespace) -> dict[str, Records]:
@@ -64,6 +69,7 @@ def chosen(given: argparse.Namespace) -> dict[str, Records]:
             plain = not terms.overridden or terms.window is None
             asked = terms.method == "ar" or (terms.method in given.methods and plain)
             wide = terms.window is None or terms.window in given.windows
+            asked = asked and not set(terms.overridden) & set(given.without)
             if guided and asked and wide and len(cell.images) >= given.least:
                 found.setdefault(name_of(cell), cell)
     return found
@@ -119,12 +125,41 @@ def line(name: str, cell: Records, ar: Records, pool: Mapping[Key, float], keys:
     to_pool = stats.mean_difference_of_families(correct, [pool[key] for key in keys], prompts, kinds)
     ratio = metrics.nfe_ratio(ar, cell, keys)
     about = {"cell": name, "method": cell.cell.terms.method, "lossless": cell.cell.lossless, "images": len(keys)}
+    pairs = metrics.timed_pairs(ar, cell, keys)
+    about |= {"timed": len(pairs)}
     about["nfe"] = round(sum(metrics.nfe(cell.images[key]) for key in keys) / len(keys), 2)
-    named = {"nfe_ratio": ratio, "accuracy": accuracy, "difference_to_ar": to_ar, "difference_to_lossless": to_pool}
-    ends = {f"{what}{suffix}": round(getattr(value, end), 4)
-            for what, value in named.items() if value is not None
+    clocks = None if cell is ar else metrics.latency_ratio(pairs)
+    named = {
+        "nfe_ratio": ratio,
+        "latency_ratio": clocks,
+        "accuracy": accuracy,
+        "difference_to_ar": to_ar,
+        "difference_to_lossless": to_pool,
+    }
+    ends = {f"{what}{suffix}": "" if value is None else round(getattr(value, end), 4)
+            for what, value in named.items()
             for suffix, end in (("", "value"), ("_low", "low"), ("_high", "high"))}  # fmt: skip
     return {**about, **ends}
+
+
+def markdown(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of a page: values with their intervals."""
+
+    def shown(each: dict[str, Any], what: str, digits: int = 2, sign: str = "") -> str:
+        low, value, high = (each[f"{what}{end}"] for end in ("_low", "", "_high"))
+        if value == "":
+            return ""
+        text = f"{value:{sign}.{digits}f}"
+        return text if low == high else f"{text} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+
+    names = ["cell", "lossless", "passes", "NFE ratio", "latency ratio", "accuracy", "− AR", "− all lossless"]
+    rows = [f"| {' | '.join(names)} |", "| --- | --- |" + " ---: |" * 6]
+    for each in lines:
+        ratios = [shown(each, "nfe_ratio"), shown(each, "latency_ratio"), shown(each, "accuracy")]
+        to = [shown(each, f"difference_to_{whom}", sign="+") for whom in ("ar", "lossless")]
+        first = [f"`{each['cell']}`", "yes" if each["lossless"] else "no", f"{each['nfe']:g}"]
+        rows.append(f"| {' | '.join([*first, *ratios, *to])} |")
+    return rows
 
 
 def curve(lines: Sequence[dict[str, Any]]) -> Figure:
