@@ -168,7 +168,7 @@ def test_overlaps_are_means_over_the_measured_heads_and_absent_ones_are_none() -
         found = [float(row["heads"]) for row in csv.DictReader(lines)
                  if (row["input"], row["images"], row["units"]) == ("e", "960", "deviation")]  # fmt: skip
     assert len(found) == 6
-    assert tables.overlap(heads) == pytest.approx(sum(found) / 2)
+    assert tables.overlap(heads) == pytest.approx(sum(found) / 6)
     assert tables.overlap({**heads, "images": 7}) is None
     measured_rows = [row for name in ("ssd-3", "ssd-7") for row in tables.load(name).rows if row.heads]
     assert len(measured_rows) == 10
