@@ -79,7 +79,7 @@ def test_a_setting_that_the_method_lacks_is_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["method=ssd", "window=16"], "method ssd has no window: a pass reads a block (method.columns"),
+        (["method=ssd", "window=16"], "method ssd has no window: a pass reads a block of the grid (method.columns"),
         (["method=mtp,ssd", "window=16"], "method mtp or ssd has no window: a pass reads a block"),
         (["method=ar", "window=16,32"], "method ar has no window: a pass reads one token"),
         (["method=ar,ssd", "window=16"], "method ar or ssd has no window"),
