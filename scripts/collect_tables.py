@@ -1,8 +1,9 @@
 """Copy the pages of `make tables-mini` into docs/results/tables and write the list of what was found.
 
-    python scripts/collect_tables.py OUT
+    python scripts/collect_tables.py OUT…
 
-Knows: the long CSV form of a table (docs/tables.md). Everything it writes is copied or counted from OUT.
+Knows: the long CSV form of a table (docs/tables.md), kept in results/tables. Everything it writes is copied from the
+stores OUT or counted from those files; tables that no OUT has stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "results" / "tables"
+NUMBERS = PAGES.parents[2] / "results" / "tables"
 ORDER = ("trend holds", "differs", "unresolved", "not run")
 HEAD = """# The papers' tables on mini
 
@@ -47,13 +49,15 @@ def _worst(lines: list[dict[str, str]]) -> str:
     return next((status for status in ("not run", "differs", "unresolved") if status in found), "trend holds")
 
 
-def main(out: Path) -> None:
-    """Copy the pages, then write the list with one section per status."""
-    PAGES.mkdir(parents=True, exist_ok=True)
-    rows: list[tuple[str, tuple[str, str, str, str]]] = []
-    for page in sorted((out / "tables").glob("*.md")):
-        shutil.copy(page, PAGES / page.name)
-        rows += [(page.stem, claim) for claim in claims(page.with_suffix(".csv"))]
+def main(outs: list[Path]) -> None:
+    """Copy pages and numbers, then write the list with one section per status."""
+    for folder in (PAGES, NUMBERS):
+        folder.mkdir(parents=True, exist_ok=True)
+    for out in outs:
+        for page in (out / "tables").glob("*.md"):
+            shutil.copy(page, PAGES / page.name)
+            shutil.copy(page.with_suffix(".csv"), NUMBERS / f"{page.stem}.csv")
+    rows = [(file.stem, claim) for file in sorted(NUMBERS.glob("*.csv")) for claim in claims(file)]
     counted = Counter(claim[3] for _, claim in rows)
     text = HEAD + " · ".join(f"{status}: {counted[status]}" for status in ORDER) + "\n"
     for status in ORDER:
@@ -67,4 +71,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(out) for out in sys.argv[1:]])
