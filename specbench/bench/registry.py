@@ -366,10 +366,18 @@ def load_target(name: str, dtype: str = "float32", device: str = "cpu", path: st
 
         return load(name, dtype=dtype, device=device)
     found = require(name, chosen.weights, path, paths.weights_root())
+    import torch
+
     from specbench.models import load_checkpoint
 
     recipe = chosen.recipe(chosen.protocol)
-    return load_checkpoint(chosen.family, name, found, dtype, device, recipe, tiny=chosen.tiny and path is None)
+    try:
+        return load_checkpoint(chosen.family, name, found, dtype, device, recipe, tiny=chosen.tiny and path is None)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise SpecbenchError(
+            f"model={name} does not fit into the memory of device={device} in {dtype}: add --dry-run to the run to see "
+            f"what it takes, and try dtype=bfloat16 ({' '.join(str(error).split()) or 'out of memory'})"
+        ) from error
 
 
 def follow(target: Target, name: str, protocol: str) -> Target:

@@ -57,6 +57,8 @@ def run(
         tell(Planned(labels, total, sum(key in work[cell].images for cell, key in wanted)))
         outcome = Outcome(total=total)
         runs = [_GroupRun(group, store, tell, outcome) for group in groups]
+        for each in runs:
+            each.alike = [other for other in runs if other.memory == each.memory]
         if total or any(each.curve_missing(False) for each in runs):
             found = circumstances(groups[0].request.device, groups[0].request.batch)
             store.begin_session(found if workers == 1 else {**found, "threads": 1, "workers": workers})
@@ -104,13 +106,20 @@ def shuffled(jobs: Sequence[Job], index: int) -> list[Job]:
 
 @dataclass
 class _GroupRun:
-    """One group at work. ``dead`` holds the cells that stopped."""
+    """One group at work. ``dead`` holds the cells that stopped, ``alike`` the groups whose passes are as large."""
 
     group: Group
     store: Writer
     tell: OnEvent
     outcome: Outcome
     dead: set[str] = field(default_factory=set)
+    alike: Sequence[_GroupRun] = ()
+
+    @property
+    def memory(self) -> tuple[object, ...]:
+        """What decides, beside the window, how much memory a pass takes."""
+        r = self.group.request
+        return r.model, r.path, r.dtype, r.device, r.batch, r.sampling["guidance"] in (None, 1)
 
     def work(self) -> bool:
         """Warm up and go through the rounds; whether there was anything to do."""
@@ -153,8 +162,13 @@ class _GroupRun:
         return self.group.timed and ar.id not in self.dead and (worked or not have)
 
     def _warm_up(self, jobs: Any) -> None:
-        """Decode one image per cell and throw it away: first calls pay for allocations and caches."""
-        for job in jobs:
+        """Decode one image per cell and throw it away: first calls pay for allocations and caches.
+
+        The narrowest pass comes first, so that what runs out of memory spares the wider ones.
+        """
+        for job in sorted(jobs, key=lambda job: job.width):
+            if job.cell.id in self.dead:  # a narrower one ran out of memory
+                continue
             made = make(self.group, job, Round(0, 0, self.group.items[:1]), ())
             if isinstance(made, Failure):
                 self._fail(job, made)
@@ -187,15 +201,22 @@ class _GroupRun:
         writer = self.store.cell(job.cell)
         writer.append("failure", state=state, error=sentence, traceback=failure.traceback, session=self.store.session)
         self._stop(job, state, sentence)
-        for other in self.group.jobs:
-            if other.cell.id in self.dead:
-                continue
-            if job is self.group.jobs[0]:
+        if job is self.group.jobs[0]:
+            for other in self.group.jobs:
                 self._stop(other, "skipped", f"its AR baseline is {state}: {sentence}")
-            elif state == "oom" and other.width >= job.width:
-                self._stop(other, "skipped", f"{job.request.method} ran out of memory at {job.width} tokens a pass")
+        elif state == "oom":
+            for each in self.alike:
+                each.skip_wider(job)
+
+    def skip_wider(self, than: Job) -> None:
+        """Do not try what is sure to run out of memory: passes wider than those of ``than``, which did."""
+        for job in self.group.jobs:
+            if job.width > than.width:
+                self._stop(job, "skipped", f"{than.request.method} ran out of memory at {than.width} tokens a pass")
 
     def _stop(self, job: Job, state: str, message: str) -> None:
+        if job.cell.id in self.dead:
+            return
         self.dead.add(job.cell.id)
         self.outcome.stopped[job.cell.id] = (state, message)
         self.tell(CellFailed(job.label, state, message))
@@ -251,9 +272,12 @@ class _GroupRun:
         from specbench.bench.probe import WINDOWS, cost_curve
 
         group = self.group
-        windows = {*WINDOWS, *(width for job in group.jobs for width in job.widths)}
+        wanted = {*WINDOWS, *(width for job in group.jobs for width in job.widths)}
+        # A pass as wide as one that ran out of memory would end the measuring of all.
+        full = [job.width for job in group.jobs if self.outcome.stopped.get(job.cell.id, ("",))[0] == "oom"]
+        windows = [width for width in sorted(wanted) if width < min(full, default=width + 1)]
         try:
-            curve = cost_curve(group.target, group.sampling, group.items[0], sorted(windows), group.request.device)
+            curve = cost_curve(group.target, group.sampling, group.items[0], windows, group.request.device)
         except Exception as error:
             self.tell(Note(f"the cost of a pass could not be measured: {type(error).__name__}: {error}"))
             return

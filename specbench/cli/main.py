@@ -26,6 +26,8 @@ DEBUG = "SPECBENCH_DEBUG"
 TYPER_INTERRUPTED = 130
 """What Typer returns for Ctrl-C outside of a decoding run; not one of our exit codes."""
 
+OUT_OF_MEMORY = "out of memory: try a smaller batch, window or model"
+
 READER_LEFT = 141
 """128 + SIGPIPE: what a shell reports of any program whose reader left first."""
 
@@ -99,7 +101,7 @@ def run_cli(argv: Sequence[str] | None = None) -> int:
         where = f" ({error.filename})" if error.filename else ""
         return _say(f"{error.strerror or error}{where}", 1)
     except MemoryError:
-        return _say("out of memory: try a smaller batch, window or model", 1)
+        return _say(OUT_OF_MEMORY, 1)
     except Exception as error:
         return _unexpected(error)
 
@@ -130,6 +132,8 @@ def _unexpected(error: Exception) -> int:
         return _say(f"{message()} (see `specbench --help`)", code)
     if type(error).__name__ in ("Exit", "Abort"):
         return code if isinstance(code, int) else _say("interrupted", 1)
+    if type(error).__name__ == "OutOfMemoryError":  # torch's own, which is no MemoryError
+        return _say(OUT_OF_MEMORY, 1)
     if os.environ.get(DEBUG):
         raise error
     text = " ".join(str(error).split()) or "no message"
