@@ -117,9 +117,7 @@ def test_weights_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch, erro
         raise error
 
     monkeypatch.setattr("specbench.models.load_checkpoint", full)
-    with pytest.raises(
-        SpecbenchError, match="^model=janus/tiny does not fit into the memory of device=cpu"
-    ):
+    with pytest.raises(SpecbenchError, match=r"^model=janus/tiny does not fit into the memory of device=cpu"):
         registry.load_target("janus/tiny")
 
 
