@@ -82,9 +82,10 @@ def summary(name: str) -> str:
 def memory(request: RunRequest) -> dict[str, Any] | None:
     """GiB that a cell takes: ``weights``, ``kv_cache``, ``activations`` and their sum ``total``; None if unknown.
 
-    Activations are the largest that live at once in a pass: the logits of both rows in the computing dtype, their
-    float32 copies, the guided ones and up to four laws of the same size (target, draft, residual, noise), and two
-    layers' worth of hidden states. Allocators and libraries take more; it is an estimate, not a promise.
+    Activations are those of the first pass, which reads the prompt: two layers' worth of hidden states, what hides
+    slots from attention (or that of a later pass over the whole cache, if it is more), the logits of both rows in the
+    computing dtype, their float32 copies, the guided ones and up to four laws of the same size (target, draft,
+    residual, noise). Allocators and libraries take more; it is an estimate, not a promise.
     """
     sizes: Mapping[str, float] = registry.model(request.model).sizes
     if not sizes:
@@ -98,9 +99,10 @@ def memory(request: RunRequest) -> dict[str, Any] | None:
     cache = 2 * sizes["layers"] * rows * sizes["kv_heads"] * head * slots * each
     fed = rows * (prompt + width)
     hidden = fed * (4 * sizes["width"] + 3 * sizes["feedforward"]) * each
+    hiding = rows * max((prompt + width) ** 2, width * slots) * (sizes["heads"] / sizes["kv_heads"] * each + each + 2)
     codes = width * sizes["codes"] * (rows * (each + 4) + batch * 5 * 4)
     shown = None if request.settings.get("decoder") == "block" else width
-    parts = {"weights": weights / GIB, "kv_cache": cache / GIB, "activations": (hidden + codes) / GIB}
+    parts = {"weights": weights / GIB, "kv_cache": cache / GIB, "activations": (hidden + hiding + codes) / GIB}
     return {"model": request.model, "dtype": request.dtype, "window": shown, "batch": batch} | {
         key: round(value, 3) for key, value in {**parts, "total": sum(parts.values())}.items()
     }
