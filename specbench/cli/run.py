@@ -74,8 +74,10 @@ def execute(request: Request, multirun: bool) -> int:
 
 def _decode(request: Request, requests: list[Any]) -> Mapping[str, Any]:
     from specbench import bench
+    from specbench.bench.weights import require
     from specbench.cli.progress import Tally, progress
 
+    require(requests)  # weights that are not here are said before numbers, tables and progress bars are imported
     tally = Tally()
     try:
         with progress(tally, request.quiet) as on_event:

@@ -6,8 +6,11 @@ Through the command line, since the exit code and the sentence are what a user m
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ pytest.importorskip("transformers")
 import torch
 from safetensors.torch import load_file, save_file
 
-from specbench.bench import registry, weights
+from specbench.bench import registry
 from specbench.models import emu3, janus, llamagen_tiny, lumina, source, tiny
 from tests.cli.commands import call, one_sentence
 
@@ -239,19 +242,27 @@ def test_explain_names_them_in_the_order_of_a_prompt(family):
     assert [named[i] for i in row if i in named] == re.findall(r"<[^>]*>", stated)
 
 
-def test_a_run_without_weights_is_refused_before_anything_is_imported_for_it(tmp_path, monkeypatch):
-    """Every model, in this process; that torch stays out is seen in another (``test_source``)."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    for name, model in registry.models().items():
-        if model.weights:
-            said = weights.missing(requests_of(name))
-            assert said is not None
-            for part in model.weights:
-                assert f"{part.gigabytes:g} GB; licence: {part.licence}" in said
-                assert part.hubs[0] in said
-
-
-def requests_of(name: str) -> Any:
-    from specbench.bench import compose
-
-    return compose([f"model={name}", "method=ar"])
+def test_every_model_without_weights_is_refused_before_anything_heavy_is_imported(tmp_path):
+    """In a process of its own, where an import would be seen."""
+    named = {name: model.weights for name, model in registry.models().items() if model.weights}
+    code = (
+        "import sys; from specbench.cli.main import run_cli\n"
+        "for words in (['run'], ['explain']):\n"
+        f"    for name in {list(named)}:\n"
+        "        code = run_cli([*words, f'model={name}', 'method=scd'])\n"
+        "        assert code == (words == ['run']), (words, name, code)\n"
+        "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 'imported for nothing'"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SPECBENCH_WEIGHTS_ROOT": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = dict(zip(named, done.stderr.splitlines(), strict=True))
+    for name, parts in named.items():
+        assert said[name].startswith(f"specbench: model={name} has no weights here: ")
+        assert "add --weights-root ROOT" in said[name]
+        for part in parts:
+            assert (
+                f"to be had from {' or '.join(part.hubs)} ({part.gigabytes:g} GB; licence: {part.licence})"
+                in said[name]
+            )
+            assert all(file in said[name] for file in part.files if file != source.WEIGHTS)
