@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from specbench.bench import registry
 from specbench.models import emu3, janus, llamagen_tiny, lumina, source, tiny
-from tests.cli.commands import call, one_sentence
+from tests.cli.commands import ROOT, call, one_sentence
 
 MODEL_FILES = {
     "janus": "model.safetensors",
@@ -266,3 +266,12 @@ def test_every_model_without_weights_is_refused_before_anything_heavy_is_importe
                 in said[name]
             )
             assert all(file in said[name] for file in part.files if file != source.WEIGHTS)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/models.md"])
+def test_the_pages_name_what_to_fetch(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name, model in registry.models().items():
+        for part in model.weights:
+            assert part.hubs[0] in text or name in ("lumina/1024", "lumina/512", "janus/1b"), (name, part.hubs[0])
+            assert f"{part.gigabytes:g}" in text or part.gigabytes < 0.1, (name, part)
