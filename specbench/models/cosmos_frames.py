@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,11 @@ def _pictures(path: Path, count: int, size: tuple[int, int]) -> list[Tensor]:
 
     try:
         with Image.open(path) as file:
+            # An APNG may begin with a picture for viewers that show no animation, as ours do; it is no frame.
+            first = int(bool(file.info.get("default_image")))
             frames = [
                 ImageOps.fit(frame.convert("RGB"), size, Image.Resampling.BICUBIC)
-                for _, frame in zip(range(count), ImageSequence.Iterator(file), strict=False)
+                for frame in islice(ImageSequence.Iterator(file), first, first + count)
             ]
     except (OSError, UnidentifiedImageError) as error:
         raise SpecbenchError(f"{path} cannot be read as a picture or animation: {error}") from error
