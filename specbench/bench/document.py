@@ -55,7 +55,13 @@ def build_document(groups: Sequence[Group], written: Writer, outcome: Outcome) -
         groups=shared,
         cost_curve=next((row["cost_curve"] for row in shared if row["cost_curve"]), None),
         warmup=outcome.warmup,
-        warnings=[*_untimed(groups), *_random(groups), *_prompt_warnings(groups), *_session_warnings(written, groups)],
+        warnings=[
+            *_untimed(groups),
+            *_unscored(groups),
+            *_random(groups),
+            *_prompt_warnings(groups),
+            *_session_warnings(written, groups),
+        ],
         circumstances=circumstances(first.request.device, first.request.batch),
         prompts={
             "name": first.prompts.name,
@@ -186,6 +192,12 @@ def _random(groups: Sequence[Group]) -> list[str]:
 
 def _untimed(groups: Sequence[Group]) -> list[str]:
     return ["diagnostics are on, so nothing was timed"] if any(group.request.diagnostics for group in groups) else []
+
+
+def _unscored(groups: Sequence[Group]) -> list[str]:
+    """Models that were never taught the world whose captions a scorer can check."""
+    names = {group.request.model for group in groups if group.unscored and group.request.scorer != "none"}
+    return [f"{name} is not scored: the scorer of scenes knows only the drawn world of mini" for name in sorted(names)]
 
 
 def _prompt_warnings(groups: Sequence[Group]) -> list[str]:

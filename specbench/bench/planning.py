@@ -92,8 +92,13 @@ class Group:
 
     @property
     def scorer(self) -> str | None:
-        """The prompt set's scorer, unless scoring was switched off."""
-        return None if self.request.scorer == "none" else self.prompts.scorer
+        """The prompt set's scorer, unless scoring was switched off or the model never learned what the scorer knows."""
+        return None if self.request.scorer == "none" or self.unscored else self.prompts.scorer
+
+    @property
+    def unscored(self) -> bool:
+        """Whether the prompts have a scorer that has nothing to say here: scenes knows only the drawn world."""
+        return self.prompts.scorer == "scenes" and registry.model(self.request.model).family is not None
 
     def rounds(self) -> Iterator[Round]:
         """All rounds; a batch is a run of prompt indices, whatever the store holds."""

@@ -15,6 +15,8 @@ from torch import Tensor
 pytest.importorskip("transformers")
 
 from specbench.bench import registry
+from specbench.bench.config import compose
+from specbench.bench.planning import prepare
 from specbench.decoding.interfaces import Prompt
 from specbench.errors import SpecbenchError
 from specbench.models import janus, tiny
@@ -341,3 +343,10 @@ def test_the_sizes_of_one_family_share_their_protocols():
 def test_the_law_is_that_of_ar(tmp_path, method):
     tiny.write_janus(tmp_path, side=4, codes=24, layers=1)
     check_law_is_that_of_ar(load(tmp_path), method)
+
+
+def test_the_scorer_of_the_drawn_world_says_nothing_about_models_that_were_not_taught_it():
+    (group,) = prepare(compose(["model=janus/tiny", "method=ar", "prompts=scenes", "prompts.limit=1"]))
+    assert group.prompts.scorer == "scenes" and group.unscored and group.scorer is None
+    (own,) = prepare(compose(["model=mini/tiny", "method=ar", "prompts=scenes", "prompts.limit=1"]))
+    assert own.scorer == "scenes"
