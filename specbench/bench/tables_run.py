@@ -165,7 +165,10 @@ def plan_tables(
 
 
 def _evaluations(cell: dict[str, Any]) -> int:
-    window, tokens = int(cell["window"]), int(cell["tokens"])
+    tokens = int(cell["tokens"])
+    if cell["window"] is None:  # a block decoder reads every token once a round and once to commit it: SSD's r = 2
+        return tokens * TOKENS_PER_PASS
+    window = int(cell["window"])
     return tokens if window == 1 else tokens * window // min(window, TOKENS_PER_PASS)
 
 
