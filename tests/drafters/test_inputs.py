@@ -16,8 +16,8 @@ from specbench.drafters.training.ssd import SpatialTask, drafts
 from specbench.models import load_target
 
 PROMPTS = [Prompt("one", "a picture of two red stars"), Prompt("two", "a blue ring")]
-PLACES = [(0, 1), (0, 2), (1, 0)]
-SAMPLING = Sampling(top_k=8, guidance=2.0)
+PLACES = [(0, 1), (0, 2), (1, 0), (2, 0)]
+SAMPLING = Sampling(temperature=0.7, top_k=8, guidance=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +59,20 @@ def taught(target, tokens) -> tuple[torch.Tensor, torch.Tensor]:
     return h, target.embed(tokens).expand_as(h)
 
 
-def worst(target, task: SpatialTask, heads: Heads) -> float:
+def worst(target, task: SpatialTask, heads: Heads, rows: int = 1) -> float:
     """The largest difference between a law that a draft was drawn from and the one that training judges heads by."""
-    tokens, seen = drafted(target, heads)
+    tokens, seen = drafted(target, heads, rows=rows)
     with torch.inference_mode():
-        right, right2, below = drafts(task, *taught(target, tokens), SAMPLING)
+        right, right2, *below = drafts(task, *taught(target, tokens), SAMPLING)
     difference = 0.0
     for position, _, q in seen:
         start, width = int(position[0, 0]), position.shape[1]
         if start < 4:
             wanted = torch.stack([right[:, start - 1], right2[:, start - 1]], 1)[:, :width]
         else:
-            wanted = below[:, start - 4 : start]
+            wanted = torch.cat([law[:, start - 4 : start] for law in below[:rows]], 1)[:, :width]
         difference = max(difference, float((q - wanted).abs().max()))
-    assert len(seen) == 5  # columns 1 and 2, column 3, three rows
+    assert len(seen) == {1: 5, 2: 4}[rows]  # columns 1 and 2, column 3, then three rows: each alone, or two and one
     return difference
 
 
@@ -80,7 +80,8 @@ def worst(target, task: SpatialTask, heads: Heads) -> float:
 def test_drafts_have_the_laws_that_training_judges_heads_by(target, reads, monkeypatch):
     task = trained(target, reads)
     heads = task.heads("mini/tiny", "").to(torch.float64, "cpu")
-    assert worst(target, task, heads) < 1e-5  # training's logits are float32
+    for rows in (1, 2):  # of two rows the second one comes from the second head, and both from the row above them
+        assert worst(target, task, heads, rows) < 1e-5  # training's logits are float32
     own = heads.post_norm
     monkeypatch.setattr(Heads, "post_norm", property(lambda _: not own))
     assert worst(target, task, heads) > 1e-2  # the wrong side of the norm shows
