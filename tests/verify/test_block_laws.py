@@ -86,6 +86,12 @@ def test_later_rounds_of_a_group_do_what_rounds_do():
     assert two < one < joint
 
 
+def test_a_further_row_of_a_group_is_right_after_as_many_rounds_of_its_own_as_it_has_tokens():
+    case = Case(vocab=2, size=6, columns=2)
+    enough, short = (distance(case, rows=2, rounds=2, staged=i) for i in (2, 1))
+    assert enough <= LAW_TOLERANCE < short
+
+
 def test_verify_prints_the_distance_by_rounds_and_passes_the_exact_ones(monkeypatch):
     monkeypatch.setattr("specbench.verify.exact.BLOCK_CASES", (ROW, BLOCK))
     lossy, strict = verify([method(rounds=2), method(lossless=True, **EXACT)])
