@@ -45,13 +45,19 @@ class Block:
 
     @property
     def lossless(self) -> bool:
-        """Whether the law of AR is preserved: by as many rounds as tokens, or by cutting at the first refusal."""
+        """Whether the law of AR is preserved: by as many rounds as tokens, or by cutting at the first refusal.
+
+        Rounds lead there only if a token whose law stays the same stays too: what comes later was read behind it. An
+        independent draw, or a mixture with one, moves it in the last round (TV 0.20 and 0.10 on a block of two).
+        """
         sampled = self.spatial.draft == "sample"
         if isinstance(self.correct, Truncate):
             return sampled
         if not isinstance(self.correct, Repair) or self.correct.rounds != "exact":
             return False
-        return isinstance(self.redraft, Gumbel) or (sampled and self.correct.law == "previous")
+        if self.redraft == Gumbel():
+            return True
+        return self.redraft == Maximal() and sampled and (self.correct.law, self.correct.stop) == ("previous", "never")
 
     def with_heads(self, heads: SpatialHeads) -> Block:
         """The same decoder with these heads. Raises ``UsageError`` if they do not look as far as it drafts."""

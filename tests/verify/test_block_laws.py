@@ -6,6 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from specbench.decoding.block import Block
+from specbench.decoding.correct import Repair
+from specbench.decoding.redraft import Gumbel, Independent, Maximal
 from specbench.errors import UsageError
 from specbench.verify import verify
 from specbench.verify.exact import BLOCK, LAW_TOLERANCE, ROW, Case, by_rounds, follows_ar, measure
@@ -73,6 +76,23 @@ def test_lossless_settings_have_the_law_of_ar(settings, case):
     assert follows_ar(method(**settings)) is (settings.get("redraft") == "gumbel")
     if follows_ar(method(**settings)):
         assert found.off_path < 1e-15  # the tokens are AR's, one by one
+
+
+@pytest.mark.parametrize(
+    ("redraft", "kept"),
+    [(Maximal(), True), (Gumbel(), True), (Independent(), False), (Maximal(alpha=0.5), False), (Gumbel(0.5), False)],
+    ids=str,
+)
+def test_rounds_are_exact_only_if_a_token_of_the_same_law_stays(redraft, kept):
+    """Parts that no setting names can be put together all the same, and must not be called lossless."""
+    decoder = Block(redraft=redraft, correct=Repair(rounds="exact"))
+    found = measure({**method(), "build": lambda window, sampling: decoder}, ROW)
+    assert decoder.lossless is (found.total_variation <= LAW_TOLERANCE) is kept
+
+
+def test_a_fixed_point_is_no_end_for_drafts_that_are_tested():
+    assert Block(redraft=Gumbel(), correct=Repair(rounds="exact", stop="fixed_point")).lossless
+    assert not Block(redraft=Maximal(), correct=Repair(rounds="exact", stop="fixed_point")).lossless
 
 
 def test_stopping_at_the_fixed_point_saves_passes():
