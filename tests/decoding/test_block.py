@@ -96,6 +96,12 @@ def test_a_block_counts_drafts_once_and_commits_them_in_a_pass_of_its_own():
     assert bool((trace.accepted <= trace.drafted).all()) and 0 < trace.accept_rate_pooled < 1
 
 
+@pytest.mark.parametrize(("grid", "rows"), [(SMALL, 1), (Grid(6, 6, row_ends=True), 0)])
+def test_a_bonus_token_never_begins_a_row(grid, rows):
+    after = decode(grid, bonus=True, columns=3, rows=rows).trace.committed[:, 0].cumsum(0).tolist()
+    assert {5, *range(6, 37, 6)} <= set(after)
+
+
 SWITCHES = [
     {"draft": "argmax"},
     {"law": "head"},
