@@ -1,9 +1,10 @@
 """Quality against passes, from stored cells of one model: ``python scripts/quality_curve.py STORE… --out FILE``.
 
 One CSV line and one point a cell: mean passes, the ratio to AR, accuracy and its difference to AR (95 %, paired by
-prompt), over the images that all chosen cells have; the ratio of clocks where AR and the cell were timed together. The
-same as a table in Markdown goes to stdout. Lossless cells draw from one law, so lossy ones are also held
-against the mean of them all, several pictures a prompt: a narrower interval than against AR's one.
+prompt), over the images that all chosen cells have; the ratio of clocks over the images that AR and the cell were timed
+together on, which may be fewer and of a later run. The same as a table in Markdown goes to stdout. Lossless cells draw
+from one law, so lossy ones are also held against the mean of them all, several pictures a prompt: a narrower interval
+than against AR's one.
 
 Cells of several stores may stand together where AR's images are the same in each, token for token: a lossless method's
 passes do not depend on which store they lie in.
@@ -20,9 +21,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from specbench.bench import metrics, stats, store
+from specbench.bench.metrics import Timing
 from specbench.bench.store import Key, Records
 from specbench.errors import SpecbenchError
 from specbench.report.labels import style
+
+Pairs = Mapping[Key, tuple[Timing, Timing]]
 
 
 def main() -> None:
@@ -39,10 +43,13 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=32, help="images below which a cell is left out")
     parser.add_argument("--out", type=Path, required=True, help="name of both files, without their endings")
     given = parser.parse_args()
-    cells = chosen(given)
+    cells, clocks = chosen(given), clocked(given)
     ar, keys = baseline(cells), common(list(cells.values()))
     pool = {key: lossless_share(cells.values(), key) for key in keys}
-    lines = [line(name, cell, ar, pool, keys) for name, cell in sorted(cells.items(), key=lambda item: order(item[1]))]
+    lines = [
+        line(name, cell, ar, pool, keys, clocks.get(name, {}))
+        for name, cell in sorted(cells.items(), key=lambda item: order(item[1]))
+    ]
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with given.out.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
@@ -72,6 +79,19 @@ def chosen(given: argparse.Namespace) -> dict[str, Records]:
             asked = asked and not set(terms.overridden) & set(given.without)
             if guided and asked and wide and len(cell.images) >= given.least:
                 found.setdefault(name_of(cell), cell)
+    return found
+
+
+def clocked(given: argparse.Namespace) -> dict[str, Pairs]:
+    """By name, the clocks of AR and a cell that were taken together; of several cells those with the most images."""
+    held = [cell for folder in given.stores for cell in store.read(folder).values()]
+    plain = [cell for cell in held if cell.cell.terms.method == "ar"]
+    found: dict[str, Pairs] = {}
+    for cell in held:
+        for ar in plain if cell.cell.terms.method != "ar" else ():
+            pairs = metrics.timed_pairs(ar, cell, sorted(cell.images))
+            if len(pairs) > len(found.get(name_of(cell), {})):
+                found[name_of(cell)] = pairs
     return found
 
 
@@ -112,7 +132,9 @@ def lossless_share(cells: Iterable[Records], key: Key) -> float:
     return sum(right) / len(right)
 
 
-def line(name: str, cell: Records, ar: Records, pool: Mapping[Key, float], keys: Sequence[Key]) -> dict[str, Any]:
+def line(
+    name: str, cell: Records, ar: Records, pool: Mapping[Key, float], keys: Sequence[Key], pairs: Pairs
+) -> dict[str, Any]:
     """One cell in numbers; ``pool``: the share of lossless cells that are right."""
     ours, theirs = verdicts(cell), verdicts(ar)
     families: dict[str, dict[str, list[bool]]] = {}
@@ -125,7 +147,6 @@ def line(name: str, cell: Records, ar: Records, pool: Mapping[Key, float], keys:
     to_pool = stats.mean_difference_of_families(correct, [pool[key] for key in keys], prompts, kinds)
     ratio = metrics.nfe_ratio(ar, cell, keys)
     about = {"cell": name, "method": cell.cell.terms.method, "lossless": cell.cell.lossless, "images": len(keys)}
-    pairs = metrics.timed_pairs(ar, cell, keys)
     about |= {"timed": len(pairs)}
     about["nfe"] = round(sum(metrics.nfe(cell.images[key]) for key in keys) / len(keys), 2)
     clocks = None if cell is ar else metrics.latency_ratio(pairs)
@@ -169,16 +190,22 @@ def curve(lines: Sequence[dict[str, Any]]) -> Figure:
     for number, method in enumerate(dict.fromkeys(each["method"] for each in lines)):
         points = sorted((each for each in lines if each["method"] == method), key=lambda each: each["nfe"])
         look = style(number)
-        axes.plot([p["nfe"] for p in points], [p["accuracy"] for p in points], color=look["color"], alpha=0.4)
+        joined = [p for p in points if "correct=" not in p["cell"]]
+        axes.plot([p["nfe"] for p in joined], [p["accuracy"] for p in joined], color=look["color"], alpha=0.4)
         for place, point in enumerate(points):
             fill = look["color"] if point["lossless"] else "white"
             reach = [[point["accuracy"] - point["accuracy_low"]], [point["accuracy_high"] - point["accuracy"]]]
             axes.errorbar(point["nfe"], point["accuracy"], yerr=reach, color=look["color"], marker=look["marker"],
                           markerfacecolor=fill, capsize=3, elinewidth=0.8, linestyle="",
                           label=method if place == 0 else None)  # fmt: skip
-            text = point["cell"].removeprefix(method).strip()
+            text = point["cell"].removeprefix(method).strip().replace("rounds", "r").replace("correct=truncate", "cut")
+            above = (number + place) % 2 == 0  # labels of neighbours on both sides of their points
             axes.annotate(
-                text, (point["nfe"], point["accuracy"]), xytext=(6, 5), textcoords="offset points", fontsize=7
+                text,
+                (point["nfe"], point["accuracy"]),
+                xytext=(6, 5 if above else -11),
+                textcoords="offset points",
+                fontsize=7,
             )
     axes.set_xscale("log")
     ticks = (16, 32, 64, 128, 256)

@@ -58,6 +58,11 @@ def test_a_dry_run_counts_cells_images_and_work_and_writes_nothing(tmp_path, cap
     assert not (tmp_path / "x").exists()
 
 
+def test_a_dry_run_plans_blocks_which_have_no_window(tmp_path, capsys):
+    outcome = call(capsys, "table", "ssd-5", "model=mini", "prompts.limit=2", "--out", str(tmp_path / "x"), "--dry-run")
+    assert outcome.code == 0 and "about 16,384 token evaluations" in outcome.out
+
+
 def test_tables_are_listed_and_without_weights_say_that_they_are_not_run(tmp_path, capsys):
     assert "scd-image" in call(capsys, "table").out
     listed = json.loads(call(capsys, "table", "--json").out)["tables"]
