@@ -84,7 +84,7 @@ TABLE_WORDS = $(if $(MODEL),model=$(MODEL)) $(if $(LIMIT),prompts.limit=$(LIMIT)
 $(TABLES:%=table-%): table-%: setup
 	@$(BIN)/specbench table $* $(TABLE_WORDS) --out $(OUT)
 
-tables-mini: setup ## redo every published table on mini into OUT (under an hour on two cores)
+tables-mini: setup ## redo every published table on mini into OUT (about an hour on two cores)
 	@time $(BIN)/specbench table all model=mini $(if $(LIMIT),prompts.limit=$(LIMIT)) --out $(OUT)
 
 clean: ## remove build products and caches (never results)
