@@ -247,6 +247,8 @@ def _prompts(node: dict[str, Any], text: object) -> PromptRequest:
     if text is not None:
         if not str(text).strip():
             raise UsageError('the prompt is empty: give a caption, as in prompt="a blue star above a red ring"')
+        if any("\ud800" <= letter <= "\udfff" for letter in str(text)):
+            raise UsageError("the prompt is not UTF-8 text")
         return PromptRequest("text", None, samples, None, str(text).strip())
     if node["path"] is not None and node["name"] != "file":
         raise UsageError(f"prompts.path belongs to prompts=file, not to prompts={node['name']}")

@@ -68,7 +68,9 @@ class Spatial:
             ("rows", self.rows, heads.vertical_offsets),
         ):
             if asked > there:
-                raise UsageError(f"method.{name}={asked}, but these heads look {there} {name} far")
+                raise UsageError(
+                    f"method.{name}={asked}, but these heads look {there} {name} far: set method.{name}={there} or less"
+                )
 
     def __call__(self, flight: Flight, width: int, need: Tensor) -> None:
         """Draft the ``width`` slots behind what is committed, where ``need`` [B, width] says so."""

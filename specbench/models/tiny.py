@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -38,16 +39,21 @@ def cached(family: str) -> Path:
     folder = cache_home() / "specbench" / "tiny" / f"{family}-{version}"
     if folder.is_dir():
         return folder
+    fresh = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{family}-"))
         WRITERS[family](fresh)
         os.replace(fresh, folder)
-    except OSError as error:
-        if folder.is_dir():  # another process was faster
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch and safetensors have their own for a full disk
+        if fresh is not None:
             shutil.rmtree(fresh, ignore_errors=True)
+        if folder.is_dir():  # another process was faster
             return folder
-        raise SpecbenchError(f"the tiny checkpoint cannot be written to {folder}: {error.strerror}") from error
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise SpecbenchError(
+            f"the tiny checkpoint cannot be written to {folder}: {why} (XDG_CACHE_HOME moves it)"
+        ) from error
     return folder
 
 

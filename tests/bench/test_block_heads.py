@@ -43,7 +43,7 @@ def test_heads_from_elsewhere_are_a_term(monkeypatch):
 
 
 def test_what_cannot_be_drafted_is_refused_before_anything_is_decoded():
-    with pytest.raises(UsageError, match="these heads look 3 columns far"):
+    with pytest.raises(UsageError, match=r"look 3 columns far: set method\.columns=3 or less"):
         planned(WORDS[:2])
 
 

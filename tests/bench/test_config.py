@@ -40,6 +40,7 @@ REFUSED = [
     ("prompts.samples=0", "at least 1"),
     ("prompt=", "the prompt is empty"),
     ("prompt='  '", "the prompt is empty"),
+    ("prompt=a\udcffb", "the prompt is not UTF-8 text"),  # how Python hands over a byte that is none
     ("sampling.temperature=0", "at least 0.001"),
     ("sampling.temperature=hot", "must be a number"),
     ("sampling.temperature=null", "must be a number"),

@@ -20,9 +20,11 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from specbench.bench import registry
+from specbench.errors import SpecbenchError
 from specbench.models import emu3, janus, llamagen_tiny, lumina, source, tiny
 from tests.cli.commands import ROOT, call, one_sentence
 
@@ -275,3 +277,20 @@ def test_the_pages_name_what_to_fetch(page):
         for part in model.weights:
             assert part.hubs[0] in text or name in ("lumina/1024", "lumina/512", "janus/1b"), (name, part.hubs[0])
             assert f"{part.gigabytes:g}" in text or part.gigabytes < 0.1, (name, part)
+
+
+@pytest.mark.parametrize("error", [SafetensorError("I/O error: No space left"), RuntimeError("failed writing file")])
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors and torch raise errors of their own where a disk is full, not OSError."""
+
+    def full(folder: Path) -> None:
+        (folder / "config.json").write_text("{", encoding="utf-8")
+        raise error
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(tiny.WRITERS, "janus", full)
+    with pytest.raises(SpecbenchError, match=f"cannot be written to .*: {error}"):
+        tiny.cached("janus")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
