@@ -52,7 +52,7 @@ def cached(family: str) -> Path:
             return folder
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise SpecbenchError(
-            f"the tiny checkpoint cannot be written to {folder}: {why} (XDG_CACHE_HOME moves it)"
+            f"the tiny checkpoint cannot be written to {folder}: {why} (is the disk full? XDG_CACHE_HOME moves it)"
         ) from error
     return folder
 
