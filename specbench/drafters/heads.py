@@ -153,11 +153,15 @@ class Heads:
         return self
 
     def write(self, path: Path) -> None:
-        """Store the heads in bfloat16, with their description in the file's header."""
+        """Store the heads in bfloat16, with their description in the file's header; SpecbenchError if it cannot be."""
         tensors = {k: v.detach().to(torch.bfloat16).contiguous() for k, v in self.stack.state_dict().items()}
         about = {k: v for k, v in vars(self).items() if k not in ("stack", "weights_hash")}
         part = path.with_suffix(".part")
-        save_file(tensors, part, metadata={"heads": json.dumps({**about, "shape": asdict(self.stack.shape)})})
+        try:
+            save_file(tensors, part, metadata={"heads": json.dumps({**about, "shape": asdict(self.stack.shape)})})
+        except (SafetensorError, OSError) as error:
+            part.unlink(missing_ok=True)
+            raise SpecbenchError(f"cannot write {path} (is the disk full?): {error}") from error
         part.chmod(0o644)  # the writer of safetensors leaves it readable to its owner only
         part.replace(path)
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from specbench.decoding.interfaces import Grid, SpatialHeads
 from specbench.decoding.laws import Sampling
-from specbench.drafters import SHIPPED, WEIGHTS, doubt, find, load_heads
+from specbench.drafters import SHIPPED, WEIGHTS, doubt, find, heads, load_heads
 from specbench.drafters.heads import Heads, Shape, Stack
 from specbench.drafters.training import data, recipe
 from specbench.drafters.training.ssd import INPUTS, SpatialTask, offsets, shifted
-from specbench.drafters.training.trainer import Plan, States, fit, order
+from specbench.drafters.training.trainer import Plan, States, fit, order, save
 from specbench.errors import SpecbenchError, UsageError
 from specbench.models import load_target
 from tests.cli.commands import call
@@ -327,3 +328,22 @@ def test_damage_of_what_a_run_left_behind_is_named_with_its_cure(captions, tmp_p
 def test_heads_are_not_trained_on_videos():
     with pytest.raises(UsageError, match="this target makes videos"):
         offsets(Grid(4, 4, frames=2), 1, 1)
+
+
+def test_a_checkpoint_on_a_full_disk_is_one_sentence(tmp_path):
+    (tmp_path / "checkpoint.part").symlink_to("/dev/full")
+    with pytest.raises(SpecbenchError, match=r"cannot write .*checkpoint\.pt \(is the disk full"):
+        save(tmp_path / "checkpoint.pt", {"weights": torch.zeros(64, 64)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_heads_on_a_full_disk_are_one_sentence(tmp_path, monkeypatch):
+    def full(tensors, path, metadata):
+        Path(path).write_bytes(b"half")
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(heads, "save_file", full)
+    made = Heads.read(next(WEIGHTS.glob("*.safetensors")))
+    with pytest.raises(SpecbenchError, match=r"cannot write .*is the disk full.*No space left"):
+        made.write(tmp_path / "heads.safetensors")
+    assert list(tmp_path.iterdir()) == []

@@ -123,10 +123,17 @@ def order(step: int, plan: Plan, images: int) -> Tensor:
 
 
 def save(path: Path, value: object) -> None:
-    """Write a checkpoint beside ``path`` and move it into place, so that a kill never leaves half a file."""
+    """Write a checkpoint beside ``path`` and move it into place, so that a kill never leaves half a file.
+
+    ``SpecbenchError`` where the disk does not take it, of which torch says only that a position is unexpected.
+    """
     part = path.with_suffix(".part")
-    torch.save(value, part)
-    os.replace(part, path)
+    try:
+        torch.save(value, part)
+        os.replace(part, path)
+    except (OSError, RuntimeError) as error:
+        part.unlink(missing_ok=True)
+        raise SpecbenchError(f"cannot write {path} (is the disk full?): {str(error).splitlines()[0]}") from error
 
 
 def keep_pages() -> None:
