@@ -245,6 +245,11 @@ class LlamaGenTarget(PromptedTarget):
         states, lengths = self.captions.states([prompt.text for prompt in prompts])
         return self.conditions(states, lengths, guided)
 
+    def warnings(self, prompt: Prompt) -> list[str]:
+        """What the model cannot read of this prompt."""
+        assert self.captions is not None
+        return self.captions.unread(prompt.text)
+
     def conditions(self, states: Tensor, lengths: Sequence[int], guided: bool) -> Prefix:
         """States of the text encoder [B, T, caption], of which each row has ``lengths`` at the end, as a prefix."""
         network: LlamaGenNetwork = self.network

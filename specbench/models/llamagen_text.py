@@ -128,6 +128,13 @@ class Captions:
         found = self.stack(input_ids=padded, attention_mask=own.long()).last_hidden_state * own[..., None]
         return torch.stack([row.roll(longest - n, 0) for row, n in zip(found, lengths, strict=True)]), lengths
 
+    def unread(self, text: str) -> list[str]:
+        """What the encoder does not get to see of a caption: sentences for people, none where it reads all of it."""
+        count, most = len(self.words.ids(clean(text))), LENGTH - 1
+        if count > most:
+            return [f"LlamaGen reads {most} tokens of a caption; {count - most} were dropped"]
+        return ["nothing of the caption is left once LlamaGen has cleaned it"] if text.strip() and not count else []
+
 
 def encoder_name(name: str) -> str | None:
     """A name of a T5 checkpoint as its encoder's; None for the decoder, and for the second copy of the embedding."""

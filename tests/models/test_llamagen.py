@@ -276,3 +276,9 @@ def test_the_tiny_model_runs_and_the_real_one_says_what_is_missing(tmp_path, mon
 def test_the_law_is_that_of_ar(tmp_path, method):
     llamagen_tiny.write(tmp_path, side=4, codes=24, layers=1)
     check_law_is_that_of_ar(load(tmp_path, 4), method)
+
+
+def test_what_is_dropped_of_a_caption_is_said(target):
+    assert target.warnings(Prompt("a", "a red ring")) == []
+    assert "tokens of a caption" in target.warnings(Prompt("a", "a red ring " * 182))[0]
+    assert "nothing of the caption is left" in target.warnings(Prompt("a", "http://example.com"))[0]
