@@ -27,6 +27,7 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
 )
 ANY_WEIGHTS = "model.safetensors or pytorch_model.bin, or their shards with the index"
+CONFIG = "config.json"
 POINTER, POINTER_BYTES = b"version https://git-lfs", 1024
 """How a file begins that stands for a large one which was never fetched, and what none of them exceeds."""
 
@@ -35,7 +36,8 @@ POINTER, POINTER_BYTES = b"version https://git-lfs", 1024
 class Bundle:
     """Files that are published together: hub ids (any of them will do), size, licence.
 
-    ``inside`` is the sub-folder that they have where one folder holds everything a model needs, "" for none.
+    ``inside`` is the sub-folder that they have where one folder holds everything a model needs, "" for none. ``kinds``
+    are the model types that their ``config.json`` may name; none: it is not looked into.
     """
 
     files: tuple[str, ...]
@@ -43,6 +45,7 @@ class Bundle:
     gigabytes: float
     licence: str
     inside: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,10 @@ class Located:
     def lacks(self, name: str) -> list[str]:
         """What is missing of one of the bundle's ``files``; of :data:`WEIGHTS`, every shard."""
         if name != WEIGHTS:
-            return [each for each in self.missing if each in (name, _unfetched(name))]
-        others = {each for file in self.bundle.files if file != WEIGHTS for each in (file, _unfetched(file))}
+            return [
+                each for each in self.missing if each in (name, _unfetched(name)) or each.startswith(_foreign(name))
+            ]
+        others = [each for file in self.bundle.files if file != WEIGHTS for each in self.lacks(file)]
         return [each for each in self.missing if each not in others]
 
 
@@ -75,6 +80,7 @@ def bundles(node: Sequence[Mapping[str, Any]]) -> tuple[Bundle, ...]:
             gigabytes=float(part["gigabytes"]),
             licence=str(part["licence"]),
             inside=str(part.get("inside", "")),
+            kinds=tuple(part.get("kinds", ())),
         )
         for part in node
     )
@@ -157,22 +163,37 @@ def _snapshots(repository: Path) -> Iterator[Path]:
 
 def _best(part: Bundle, places: Sequence[Path]) -> Located:
     """The first place that has everything, else the one that has most."""
-    found = [Located(part, place, _missing(place, part.files)) for place in places]
+    found = [Located(part, place, _missing(place, part)) for place in places]
     if not found:
         return Located(part, None, tuple(ANY_WEIGHTS if file == WEIGHTS else file for file in part.files))
     return min(found, key=lambda each: len(each.missing))
 
 
-def _missing(folder: Path, files: Sequence[str]) -> tuple[str, ...]:
+def _missing(folder: Path, part: Bundle) -> tuple[str, ...]:
     lacking: list[str] = []
-    for name in files:
+    for name in part.files:
         if name == WEIGHTS:
             lacking += _missing_weights(folder)
         elif (file := _file(folder, name)) is None:
             lacking.append(name)
         elif _is_pointer(file):
             lacking.append(_unfetched(name))
+        elif name == CONFIG and part.kinds and (kind := _kind(file)) and kind.lower() not in map(str.lower, part.kinds):
+            lacking.append(f"{_foreign(name)} {' or '.join(part.kinds)} ({file} says {kind!r})")
     return tuple(lacking)
+
+
+def _kind(file: Path) -> str | None:
+    """What a ``config.json`` calls its model; None where it does not say, or cannot be read (loading says so)."""
+    try:
+        kind = read_json(file).get("model_type")
+    except SpecbenchError:
+        return None
+    return kind if isinstance(kind, str) else None
+
+
+def _foreign(name: str) -> str:
+    return f"{name} of model_type"
 
 
 def _file(folder: Path, name: str) -> Path | None:

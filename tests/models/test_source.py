@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def test_a_shard_that_the_index_lists_is_missed(tmp_path):
     put(tmp_path, "one.safetensors")
     (found,) = locate([PART], str(tmp_path))
     assert found.missing == ("two.safetensors",)
+
+
+def test_a_folder_of_another_family_is_told_by_its_config_and_nothing_else_is_blamed(tmp_path):
+    part = replace(PART, kinds=("janus", "Multi"))
+    put(tmp_path, "config.json", "tokenizer.json", "model.safetensors")
+    for kind, fits in (("JANUS", True), ("multi", True), (None, True), ("chameleon", False)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        (found,) = locate([part], str(tmp_path))
+        assert (found.missing == ()) == fits
+    (said,) = found.lacks("config.json")
+    assert said == f"config.json of model_type janus or Multi ({tmp_path / 'config.json'} says 'chameleon')"
+    assert found.lacks(WEIGHTS) == found.lacks("tokenizer.json") == []
 
 
 def test_the_fullest_place_is_named_when_none_is_complete(tmp_path):
