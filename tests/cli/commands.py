@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from specbench.bench import registry
 from specbench.cli.main import run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,15 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> Outcome:
     capsys.readouterr()
     code = run_cli(words)
     return Outcome(code, *capsys.readouterr())
+
+
+def plugin_file(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Path of a plugin with this text, for a registry in which no other plugin has registered anything."""
+    for name, empty in (("_methods", {}), ("_models", {}), ("_loaded", set())):
+        monkeypatch.setattr(registry, name, empty)
+    file = folder / "mine.py"
+    file.write_text(text)
+    return str(file)
 
 
 def spawn(*words: str, cwd: Path | None = None, timeout: float = 120, **env: str) -> Outcome:

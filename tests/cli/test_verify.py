@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from specbench.bench import registry
 from specbench.cli.verify import chosen_methods
 from specbench.verify.exact import LAW_TOLERANCE, Case, measure
-from tests.cli.commands import call, one_sentence
+from tests.cli.commands import call, one_sentence, plugin_file
 
 PLUGIN = """
 import specbench
@@ -30,11 +29,7 @@ specbench.register_method("unlucky", lossless=True, factory=broken, settings={},
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    for name, empty in (("_methods", {}), ("_models", {}), ("_loaded", set())):
-        monkeypatch.setattr(registry, name, empty)
-    file = tmp_path / "mine.py"
-    file.write_text(PLUGIN)
-    return str(file)
+    return plugin_file(PLUGIN, tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from specbench.bench import registry
-from tests.cli.commands import call
+from tests.cli.commands import call, plugin_file
 
 PLUGIN = """
 import torch
@@ -62,11 +61,7 @@ specbench.register_target("junk", lambda name, **_: Sums(junk=True))
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    for name, empty in (("_methods", {}), ("_models", {}), ("_loaded", set())):
-        monkeypatch.setattr(registry, name, empty)
-    file = tmp_path / "mine.py"
-    file.write_text(PLUGIN)
-    return str(file)
+    return plugin_file(PLUGIN, tmp_path, monkeypatch)
 
 
 def test_a_right_target_passes_and_one_that_keeps_refused_drafts_does_not(plugin, capsys):
